@@ -1,0 +1,61 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+#   make lab LAB_FLAGS=--no-browser     make test PYTEST_FLAGS="-k fusion"     make lab PYTHON=python3.12
+
+PYTHON ?= python3
+LAB_FLAGS ?=
+PYTEST_FLAGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PINS := pyproject.toml constraints.txt
+ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+# Jupyter must take this environment's kernel, whatever the user has installed elsewhere.
+export JUPYTER_PREFER_ENV_PATH := 1
+unexport JUPYTER_PATH PYTHONPATH PYTHONHOME
+
+.PHONY: help lab test figures bench lint
+.DELETE_ON_ERROR:
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+lab: .venv/lab-installed  ## open JupyterLab at notebooks/00-start-here.ipynb
+	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) --ServerApp.root_dir="$(CURDIR)" \
+	    --LabApp.default_url=/lab/tree/notebooks/00-start-here.ipynb $(LAB_FLAGS)
+
+test: .venv/test-installed  ## run every test
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
+	$(BIN)/python tests/run_notebooks.py
+
+bench: .venv/test-installed .venv-peers/installed  ## load time and memory beside HTA's
+	$(BIN)/python tests/bench_load.py --peer .venv-peers/bin/python
+
+lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+
+# Stamps lie inside the environments, so removing one removes its stamps too.
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo 'Needs Python 3.11 or newer; "$(PYTHON)" is' \
+	        "$$($(PYTHON) --version 2>&1 || echo missing). Name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) --upgrade pip
+	touch $@
+
+.venv/lab-installed: .venv/made $(PINS)
+	$(PIP) -c constraints.txt -e '.[lab]'
+	touch $@
+
+.venv/test-installed: .venv/made $(PINS)
+	$(PIP) -c constraints.txt -e '.[lab,test,cluster]'
+	touch $@ .venv/lab-installed
+
+# HTA needs an older pandas than ours, hence an environment of its own.
+.venv-peers/installed: Makefile .venv/made
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check 'traceinsight==0.6.1' 'pandas<3'
+	touch $@
