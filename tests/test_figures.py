@@ -1,0 +1,363 @@
+"""Figures: their sizes and colours, what they refuse to draw, and the files save() writes."""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from workbench.figures import (
+    COLOURS,
+    HATCHES,
+    REPOSITORY,
+    draw_breakdown,
+    draw_scaling,
+    draw_timeline,
+    paper,
+    save,
+)
+
+TIMELINE = pd.DataFrame(
+    {
+        "n_gradients": [2, 3, 5],
+        "nbytes": [1_000_000, 2_000_000, 3_000_000],
+        "ready_s": [0.010, 0.020, 0.050],
+        "start_s": [0.010, 0.040, 0.070],
+        "end_s": [0.040, 0.070, 0.080],
+    }
+)
+SCALING = pd.DataFrame(
+    {
+        "n_workers": [1, 2, 4, 8] * 3,
+        "scaling_factor": [1, 0.9, 0.8, 0.7, 1, 0.8, 0.6, 0.5, 1, 0.95, 0.9, 0.85],
+        "policy": ["one message"] * 4 + ["per tensor"] * 4 + ["DDP buckets"] * 4,
+    }
+)
+ITERATIONS = pd.DataFrame(
+    {
+        "rank": [0, 0],
+        "iteration": [3, 4],
+        "duration_s": [0.10, 0.12],
+        "compute_s": [0.06, 0.07],
+        "exposed_comm_s": [0.02, 0.02],
+        "exposed_memory_s": [0.01, 0.01],
+        "idle_s": [0.01, 0.02],
+    }
+)
+
+
+@pytest.fixture
+def ax():
+    """An Axes of a figure that no state of pyplot knows, at paper size."""
+    with mpl.rc_context(paper()):
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        yield figure.subplots()
+
+
+def lightness(colour) -> float:
+    """CIE L* of a colour: what grey print keeps of it (IEC 61966-2-1, CIE 15)."""
+    rgb = np.array(mpl.colors.to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]
+    return 116 * np.cbrt(luminance) - 16
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
+PROTANOPIA = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+              [-0.003882, -0.048116, 1.051998]]  # fmt: skip
+DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                [-0.011820, 0.042940, 0.968881]]  # fmt: skip
+
+
+def seen_lightness(colour, deficiency) -> float:
+    rgb = np.array(mpl.colors.to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    luminance = np.clip(np.array(deficiency) @ linear, 0, 1) @ [0.2126, 0.7152, 0.0722]
+    return 116 * np.cbrt(luminance) - 16
+
+
+def colours_by_label(ax) -> dict:
+    handles, labels = ax.get_legend_handles_labels()
+    return {
+        label: mpl.colors.to_hex(handle.patches[0].get_facecolor()).upper()
+        for handle, label in zip(handles, labels, strict=True)
+        if hasattr(handle, "patches")
+    }
+
+
+# --- paper ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "width"), [(1, 3.33), (2, 7.0)])
+def test_acm_figures_have_the_width_of_their_columns(columns, width):
+    assert paper("acm-sigconf", columns)["figure.figsize"][0] == pytest.approx(width, abs=0.01)
+
+
+def test_settings_are_all_known_to_matplotlib():
+    assert set(paper()) <= set(mpl.rcParams)
+
+
+def test_paper_changes_nothing_by_itself():
+    before = dict(mpl.rcParams)
+    paper("ieee")
+    assert dict(mpl.rcParams) == before
+
+
+def test_no_text_is_smaller_than_seven_points():
+    sizes = {key: value for key, value in paper().items() if key.endswith(("size",)) and
+             not key.endswith(("figsize", "markersize"))}  # fmt: skip
+    assert len(sizes) >= 6 and min(sizes.values()) >= 7
+
+
+def test_an_unknown_venue_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="'sosp'.*acm-sigconf, ieee, usenix, neurips"):
+        paper("sosp")
+
+
+def test_a_single_column_venue_has_no_second_column():
+    with pytest.raises(ValueError, match="neurips has 1 to 1, got 2"):
+        paper("neurips", columns=2)
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations(COLOURS, 2)])
+def test_colours_stay_apart_in_grey_print(one, other):
+    # 10 L* is a tenth of the way from black to white.
+    assert abs(lightness(COLOURS[one]) - lightness(COLOURS[other])) > 10
+
+
+@pytest.mark.parametrize("deficiency", [PROTANOPIA, DEUTERANOPIA], ids=["protan", "deutan"])
+def test_touching_colours_stay_apart_for_the_colour_blind(deficiency):
+    for one, other in [("comm", "exposed"), ("compute", "exposed"), ("memory", "idle")]:
+        seen = [seen_lightness(COLOURS[name], deficiency) for name in (one, other)]
+        assert abs(seen[0] - seen[1]) > 10, (one, other)
+
+
+def test_exposed_time_has_the_same_colour_in_every_figure(ax):
+    timeline = colours_by_label(draw_timeline(ax, TIMELINE, backward_s=0.060))
+    ax.clear()
+    breakdown = colours_by_label(draw_breakdown(ax, ITERATIONS))
+    assert timeline["exposed"] == breakdown["exposed communication"] == COLOURS["exposed"]
+    assert timeline["backward"] == breakdown["compute"] == COLOURS["compute"]
+
+
+def test_exposed_time_is_hatched_too():
+    assert HATCHES["exposed"] and not HATCHES["comm"] and HATCHES["memory"] != HATCHES["exposed"]
+
+
+def test_curves_differ_in_marker_and_dash_and_grey(ax):
+    draw_scaling(ax, SCALING, label="policy")
+    handles, _ = ax.get_legend_handles_labels()
+    assert len({handle.get_marker() for handle in handles}) == 3
+    assert len({str(handle._dash_pattern) for handle in handles}) == 3
+    grey = sorted(lightness(handle.get_color()) for handle in handles)
+    assert min(np.diff(grey)) > 10
+
+
+# --- draw_* ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("draw", "labels"),
+    [
+        (lambda ax: draw_timeline(ax, TIMELINE, backward_s=0.06), ("(ms)", "")),
+        (lambda ax: draw_breakdown(ax, ITERATIONS), ("(ms)", "iteration")),
+        (lambda ax: draw_scaling(ax, SCALING, label="policy"), ("workers", "scaling factor")),
+    ],
+    ids=["timeline", "breakdown", "scaling"],
+)
+def test_every_drawing_returns_its_axes_with_units_on_them(ax, draw, labels):
+    assert draw(ax) is ax
+    assert labels[0] in ax.get_xlabel() and labels[1] in ax.get_ylabel()
+
+
+def test_the_exposed_part_of_a_timeline_is_what_lies_beyond_backward(ax):
+    draw_timeline(ax, TIMELINE, backward_s=0.060)
+    handles, labels = ax.get_legend_handles_labels()
+    bars = handles[labels.index("exposed")].patches
+    spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+    assert spans == [pytest.approx((60, 70)), pytest.approx((70, 80))]
+
+
+def test_a_timeline_hidden_by_backward_shows_nothing_exposed(ax):
+    draw_timeline(ax, TIMELINE, backward_s=0.1)
+    assert "exposed" not in ax.get_legend_handles_labels()[1]
+
+
+def test_a_breakdown_bar_is_as_long_as_its_iteration(ax):
+    draw_breakdown(ax, ITERATIONS)
+    ends = [bar.get_x() + bar.get_width() for bar in ax.containers[-1].patches]
+    assert ends == pytest.approx([100, 120])
+
+
+def test_a_breakdown_of_two_ranks_names_both(ax):
+    draw_breakdown(ax, ITERATIONS.assign(rank=[0, 1]))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["0: 3", "1: 4"]
+
+
+def test_extrapolation_is_told_on_the_figure(ax):
+    draw_scaling(ax, SCALING, label="policy", fitted_to=4)
+    assert any("extrapolated beyond 4" in text.get_text() for text in ax.texts)
+
+
+def test_measured_points_join_the_legend(ax):
+    draw_scaling(ax, SCALING[:4], measured=SCALING[4:8])
+    assert [text.get_text() for text in ax.get_legend().texts] == ["predicted", "measured"]
+
+
+def test_a_missing_column_is_named(ax):
+    with pytest.raises(ValueError, match="draw_scaling: missing column scaling_factor"):
+        draw_scaling(ax, SCALING.drop(columns="scaling_factor"))
+    with pytest.raises(ValueError, match="missing column network"):
+        draw_scaling(ax, SCALING, label="network")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: draw_timeline(ax, TIMELINE[:0], backward_s=0.06),
+        lambda ax: draw_breakdown(ax, ITERATIONS[:0]),
+        lambda ax: draw_scaling(ax, SCALING[:0]),
+    ],
+)
+def test_an_empty_table_is_refused_not_drawn(ax, draw):
+    with pytest.raises(ValueError, match="no rows"):
+        draw(ax)
+
+
+def test_drawing_leaves_its_table_alone(ax):
+    before = SCALING.copy()
+    draw_scaling(ax, SCALING, label="policy")
+    pd.testing.assert_frame_equal(SCALING, before)
+
+
+# --- save -----------------------------------------------------------------------------------------
+
+DRAW_AND_SAVE = """
+import sys, pandas as pd, matplotlib
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+from workbench.figures import draw_timeline, paper, save
+table = pd.DataFrame({"n_gradients": [2, 3], "nbytes": [10, 20], "ready_s": [0.01, 0.02],
+                      "start_s": [0.01, 0.04], "end_s": [0.04, 0.07]})
+with plt.rc_context(paper()):
+    fig, ax = plt.subplots()
+    draw_timeline(ax, table, backward_s=0.05)
+save(fig, "timeline", data=table, folder=sys.argv[1], parameters={"backward_s": 0.05})
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_same_bytes(tmp_path):
+    for seed in ("1", "2"):
+        subprocess.run(
+            [sys.executable, "-c", DRAW_AND_SAVE, str(tmp_path / seed)],
+            check=True,
+            cwd=REPOSITORY,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert names == ["timeline.csv", "timeline.pdf", "timeline.receipt.json", "timeline.svg"]
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+@pytest.fixture
+def saved(ax, tmp_path):
+    """A figure saved with one input file; what it wrote lies in tmp_path/out."""
+    (tmp_path / "input.csv").write_bytes(b"n_workers\n1\n")
+    draw_scaling(ax, SCALING, label="policy")
+    parameters = {"alpha_s": np.float64(1e-6), "workers": [1, 2]}
+    return save(ax.figure, "scaling", data=SCALING, folder=tmp_path / "out",
+                inputs=[tmp_path / "input.csv"], parameters=parameters)  # fmt: skip
+
+
+def receipt_of(pdf: Path) -> dict:
+    return json.loads(pdf.with_suffix(".receipt.json").read_text())
+
+
+def test_pdf_fonts_are_embedded_as_truetype(saved):
+    content = saved.read_bytes()
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.S)
+    plain = content + b"".join(zlib.decompress(s) for s in streams if s[:1] == b"\x78")
+    assert b"/CIDFontType2" in plain and b"/FontFile2" in plain and b"/Type3" not in plain
+
+
+def test_fonts_are_embedded_even_when_saved_outside_the_paper_settings(saved):
+    with mpl.rc_context({"pdf.fonttype": 3}):
+        figure = Figure()
+        figure.subplots().set_xlabel("time (ms)")
+        pdf = save(figure, "other", data=SCALING, folder=saved.parent)
+    assert b"/Type3" not in pdf.read_bytes()
+
+
+def test_no_file_holds_a_date(saved):
+    assert b"CreationDate" not in saved.read_bytes()
+    assert "<dc:date>" not in saved.with_suffix(".svg").read_text()
+
+
+def test_svg_text_stays_text(saved):
+    assert "scaling factor</text>" in saved.with_suffix(".svg").read_text()
+
+
+def test_the_data_come_back_from_the_csv(saved):
+    pd.testing.assert_frame_equal(pd.read_csv(saved.with_suffix(".csv")), SCALING)
+
+
+def test_the_receipt_has_the_hashes_of_what_was_read_and_written(saved):
+    receipt = receipt_of(saved)
+    assert receipt["inputs"] == {"input.csv": hashlib.sha256(b"n_workers\n1\n").hexdigest()}
+    assert set(receipt["written"]) == {"scaling.pdf", "scaling.svg", "scaling.csv"}
+    for name, digest in receipt["written"].items():
+        content = (saved.parent / name).read_bytes()
+        assert digest == hashlib.sha256(content).hexdigest()
+
+
+def test_the_receipt_tells_versions_and_parameters(saved):
+    receipt = receipt_of(saved)
+    assert receipt["parameters"] == {"alpha_s": 1e-6, "workers": [1, 2]}
+    assert receipt["versions"]["matplotlib"] == mpl.__version__
+    assert {"python", "workbench", "numpy", "pandas", "seaborn"} <= set(receipt["versions"])
+
+
+def test_inputs_of_the_repository_are_told_by_their_path_in_it(ax, tmp_path):
+    pdf = save(ax.figure, "empty", data=SCALING, folder=tmp_path,
+               inputs=[REPOSITORY / "pyproject.toml"])  # fmt: skip
+    assert list(receipt_of(pdf)["inputs"]) == ["pyproject.toml"]
+
+
+def test_no_receipt_holds_an_absolute_path(saved):
+    assert str(saved.parents[1]) not in saved.with_suffix(".receipt.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "../scaling", "/tmp/scaling", "a\\b"])
+def test_a_name_that_holds_a_path_is_refused(ax, tmp_path, name):
+    with pytest.raises(ValueError, match="plain file name"):
+        save(ax.figure, name, data=SCALING, folder=tmp_path / "inside")
+    assert not (tmp_path / "inside").exists()
+
+
+def test_a_missing_input_is_named_before_anything_is_written(ax, tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent.json"):
+        save(ax.figure, "scaling", data=SCALING, folder=tmp_path / "out", inputs=["absent.json"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), [float("inf")]])
+def test_a_parameter_that_is_no_plain_value_is_named(ax, tmp_path, value):
+    with pytest.raises(ValueError, match="alpha_s"):
+        save(ax.figure, "scaling", data=SCALING, folder=tmp_path, parameters={"alpha_s": value})

@@ -1,0 +1,371 @@
+"""Figures that go straight into a paper: sizes and colours as data, one draw_* an Axes, save().
+
+Drawing never computes: every draw_* takes an Axes and a table, draws what the table holds and
+returns the Axes.
+"""
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from .tables import ITERATIONS, MEASUREMENTS, TIMELINE, check
+from .units import MIB, MS, US
+
+# Widths in inches of a figure over one column and over the whole text.
+VENUES = {
+    "acm-sigconf": (3.33, 7.0),  # acmart: \columnwidth 241.15 pt, \textwidth 506.3 pt
+    "ieee": (3.49, 7.14),  # IEEEtran: 252 pt and 516 pt
+    "usenix": (3.33, 7.0),  # usenix-2020: 7 in of text, 0.33 in between the columns
+    "neurips": (5.5,),  # a single column of 5.5 in
+}
+GOLDEN = 2 / (1 + 5**0.5)
+
+# One meaning a colour, in every figure. Hues follow Okabe and Ito's colour-blind safe palette;
+# lightness differs by 10 L* or more from one to the next, so that grey print tells them apart.
+COLOURS = {
+    "compute": "#0A3D62",
+    "exposed": "#C44E00",
+    "memory": "#30A987",
+    "comm": "#F0AE3C",
+    "idle": "#E6E6E6",
+}
+HATCHES = {"compute": "", "exposed": "////", "memory": "....", "comm": "", "idle": ""}
+INK = "#333333"
+FIXED = {  # the same bytes in every run, fonts embedded as TrueType, text that stays text
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "pdf.use14corefonts": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "workbench",
+    "savefig.bbox": None,
+    "text.usetex": False,
+}
+PARTS = {  # column of ITERATIONS -> colour, label: together they are the iteration
+    "compute_s": ("compute", "compute"),
+    "exposed_comm_s": ("exposed", "exposed communication"),
+    "exposed_memory_s": ("memory", "exposed copies"),
+    "idle_s": ("idle", "idle"),
+}
+
+
+def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -> dict:
+    """Matplotlib settings of a figure for a venue, to use as `with plt.rc_context(paper()):`.
+
+    The width is that of `columns` columns and the height is `ratio` times the width, so that 7 and
+    8 pt text is 7 and 8 pt on the page. ValueError for an unknown venue or number of columns.
+    """
+    if venue not in VENUES:
+        raise ValueError(f"unknown venue {venue!r}: choose one of {', '.join(VENUES)}")
+    widths = VENUES[venue]
+    if columns not in range(1, len(widths) + 1):
+        raise ValueError(f"columns: {venue} has 1 to {len(widths)}, got {columns!r}")
+    width = widths[columns - 1]
+    return FIXED | {
+        "figure.figsize": (width, width * ratio),
+        "figure.constrained_layout.use": True,
+        "figure.constrained_layout.h_pad": 0.02,
+        "figure.constrained_layout.w_pad": 0.02,
+        "font.family": "DejaVu Sans",  # ships with Matplotlib: the same glyphs everywhere
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "legend.frameon": False,
+        "legend.handlelength": 2.6,
+        "axes.edgecolor": INK,
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": "#D9D9D9",
+        "grid.linewidth": 0.5,
+        "hatch.linewidth": 0.6,
+        "lines.linewidth": 1.2,
+        "lines.markersize": 4,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+    }
+
+
+def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
+    """Draw when gradients are ready and when their messages travel, in ms since backward began.
+
+    `timeline` is a TIMELINE table with `backward_s` in seconds, or a Prediction, which knows both.
+    What travels after backward ends is exposed: hatched.
+    """
+    backward_s = timeline.scenario.backward_s if backward_s is None else backward_s
+    table = _filled(getattr(timeline, "timeline", timeline), TIMELINE, "draw_timeline")
+    hidden_end = np.clip(table.end_s, table.start_s, np.maximum(table.start_s, backward_s))
+    edges = {"edgecolor": "white", "linewidth": 0.4}
+    ax.barh(1, backward_s / MS, height=0.6, color=COLOURS["compute"], label="backward")
+    ax.plot(table.ready_s / MS, np.full(len(table), 0.5), "v", color=INK, ms=3, label="ready")
+    for label, kind, start, end in (
+        ("communication", "comm", table.start_s, hidden_end),
+        ("exposed", "exposed", hidden_end, table.end_s),
+    ):
+        seen = end > start
+        if seen.any():
+            ax.barh(
+                np.zeros(seen.sum()), (end - start)[seen] / MS, 0.6, start[seen] / MS,
+                color=COLOURS[kind], hatch=HATCHES[kind], label=label, **edges,
+            )  # fmt: skip
+    ax.axvline(backward_s / MS, color=INK, lw=0.6, ls=":")
+    ax.set(xlabel="time since backward began (ms)", ylim=(-0.45, 1.45), xlim=(0, None))
+    ax.set_yticks([0, 1], ["link", "worker"])
+    ax.tick_params(axis="y", length=0)
+    return _legend_above(ax, columns=4)
+
+
+def draw_breakdown(ax: Axes, iterations: pd.DataFrame) -> Axes:
+    """Draw where each iteration's time goes, in ms: the parts of ITERATIONS that add up to it."""
+    table = _filled(iterations, {c: ITERATIONS[c] for c in ("rank", "iteration")}, "draw_breakdown")
+    parts = [part for part in PARTS if part in table and table[part].gt(0).any()]
+    if not parts:
+        raise ValueError(f"draw_breakdown: no time in any of the columns {', '.join(PARTS)}")
+    rows, left = np.arange(len(table)), np.zeros(len(table))
+    for part in parts:
+        kind, label = PARTS[part]
+        width = table[part].to_numpy(float) / MS
+        ax.barh(
+            rows, width, 0.7, left, color=COLOURS[kind], hatch=HATCHES[kind], label=label,
+            edgecolor="white", linewidth=0.4,
+        )  # fmt: skip
+        left = left + width
+    ranks = table["rank"].nunique() > 1
+    names = [f"{r}: {i}" if ranks else i for r, i in table[["rank", "iteration"]].values]
+    ax.set_yticks(rows, names)
+    ax.tick_params(axis="y", length=0)
+    ax.invert_yaxis()
+    ax.set(xlabel="time (ms)", ylabel="rank: iteration" if ranks else "iteration")
+    return _legend_above(ax, columns=2 if len(parts) > 3 else len(parts))
+
+
+def draw_fit(ax: Axes, fit) -> Axes:
+    """Draw a Fit: each measured collective as a point, the fitted cost as a line, both logarithmic.
+
+    Message size in MiB, time in us. The text gives latency and bus bandwidth with their intervals.
+    """
+    table = _filled(fit.measurements, MEASUREMENTS, "draw_fit")
+    groups = list(table.groupby("n_workers"))
+    for (n_workers, rows), colour, (marker, dash) in zip(groups, _shades(len(groups)), _cues()):
+        sizes = np.geomspace(rows.nbytes.min(), rows.nbytes.max(), 100)
+        line = np.asarray(fit.model(sizes, n_workers)) / US
+        ax.plot(rows.nbytes / MIB, rows.seconds / US, marker, color=colour, mfc="none", ms=3.5,
+                label=f"measured, {n_workers} workers")  # fmt: skip
+        ax.plot(sizes / MIB, line, color=colour, ls=dash, label=f"fit, {n_workers} workers")
+    ax.set(xscale="log", yscale="log", xlabel="message size (MiB)", ylabel="time (us)")
+    ax.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+    ax.legend(loc="lower right")
+    ax.text(0.03, 0.97, _card_text(fit.card()), transform=ax.transAxes, va="top", fontsize=7)
+    return ax
+
+
+SCALING = {
+    "n_workers": "workers",
+    "scaling_factor": "one-worker iteration time / n-worker iteration time",
+}
+
+
+def draw_scaling(
+    ax: Axes,
+    table: pd.DataFrame,
+    label: str | None = None,
+    measured: pd.DataFrame | None = None,
+    fitted_to: int | None = None,
+) -> Axes:
+    """Draw the scaling factor against the number of workers, on a logarithmic axis of base 2.
+
+    Parameters
+    ----------
+    table : n_workers, scaling_factor and, when `label` names it, the column that tells curves apart
+    measured : n_workers and scaling_factor of real runs, drawn as crosses
+    fitted_to : the largest number of workers the costs were fitted to; what lies beyond it is
+        marked as extrapolation
+    """
+    if label is None:
+        label, table = "curve", table.assign(curve="predicted")
+    table = _filled(table, SCALING | {label: "which curve"}, "draw_scaling")
+    lowest, highest = table.n_workers.min(), table.n_workers.max()
+    n_curves = table[label].nunique()
+    markers, dashes = zip(*_cues(n_curves), strict=True)
+    sns.lineplot(
+        table, x="n_workers", y="scaling_factor", hue=label, style=label, estimator=None, ax=ax,
+        palette=_shades(n_curves), markers=list(markers), dashes=list(dashes), clip_on=False,
+    )  # fmt: skip
+    if measured is not None:
+        measured = _filled(measured, SCALING, "draw_scaling, measured")
+        ax.plot(measured.n_workers, measured.scaling_factor, "x", color=INK, label="measured")
+    if fitted_to is not None and fitted_to < highest:
+        ax.axvspan(fitted_to, highest, color="#EFEFEF", lw=0, zorder=0)
+        ax.text(highest, 1.06, f"extrapolated beyond {fitted_to} ", ha="right", va="bottom",
+                fontsize=7)  # fmt: skip
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set(xlabel="number of workers", ylabel="scaling factor", ylim=(0, 1.05))
+    if highest > lowest:
+        ax.set_xlim(lowest, highest)
+    ax.legend(loc="lower left")
+    return ax
+
+
+def save(
+    fig: Figure,
+    name: str,
+    data: pd.DataFrame,
+    folder: Path | str | None = None,
+    inputs: Iterable[Path | str] = (),
+    parameters: Mapping | None = None,
+) -> Path:
+    """Write a figure with all it takes to check it, and return the path of the PDF.
+
+    Writes `name`.pdf, .svg, .csv (the data drawn) and .receipt.json: SHA-256 of the input files
+    and of the files written, versions of the packages, the parameters. The same call gives the
+    same bytes in every run.
+
+    Parameters
+    ----------
+    name : plain file name without a suffix
+    folder : default is notebooks/figures of the checkout, else figures of the current folder
+    inputs : files, or folders of files, that the figure was made from
+    parameters : what was chosen, with its unit in the name; numbers, strings, dataclasses
+
+    Raises
+    ------
+    ValueError : the name holds a path, the data are empty, a parameter is no plain value
+    FileNotFoundError : an input does not exist
+    """
+    if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
+        raise ValueError(f"save: name must be a plain file name such as 'scaling', got {name!r}")
+    data = _filled(data, {}, f"save {name}: data")
+    receipt = {
+        "figure": name,
+        "inputs": {_relative(path): _sha256(path) for path in _files(inputs)},
+        "parameters": _plain(dict(parameters or {}), "parameters"),
+        "versions": _versions(),
+    }
+    folder = _default_folder() if folder is None else Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {suffix: folder / f"{name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
+    with mpl.rc_context(FIXED):
+        dateless = {"Creator": "osf-workbench", "CreationDate": None, "Producer": None}
+        fig.savefig(paths["pdf"], metadata=dateless)
+        fig.savefig(paths["svg"], metadata={"Creator": "osf-workbench", "Date": None})
+    data.to_csv(paths["csv"], index=False, lineterminator="\n")
+    receipt["written"] = {path.name: _sha256(path) for path in paths.values()}
+    text = json.dumps(receipt, indent=2, sort_keys=True, allow_nan=False)
+    (folder / f"{name}.receipt.json").write_text(text + "\n", encoding="utf-8")
+    return paths["pdf"]
+
+
+# --- what the drawings share ----------------------------------------------------------------------
+
+
+def _filled(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
+    """The table when it has the columns and at least one row: nobody draws an empty plot."""
+    if check(table, columns, what).empty:
+        raise ValueError(f"{what}: the table has no rows; select at least one")
+    return table
+
+
+def _shades(n: int) -> list:
+    """Colours for n curves, dark to light: told apart in grey, without a meaning of their own."""
+    return sns.color_palette("viridis", n + 1)[:n]
+
+
+def _cues(n: int = 8):
+    """Marker and dash pattern for up to n curves, so that colour is never the only cue."""
+    markers = ("o", "s", "D", "^", "v", "P", "X", "*")
+    dashes = ((), (4, 1.5), (1, 1), (4, 1, 1, 1), (6, 2), (2, 2), (5, 1, 1, 1, 1, 1), (3, 1))
+    return ((markers[i % 8], dashes[i % 8]) for i in range(n))
+
+
+def _legend_above(ax: Axes, columns: int) -> Axes:
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.0,
+              handlelength=1.4, borderaxespad=0.2)  # fmt: skip
+    return ax
+
+
+def _plain_number(value: float, _=None) -> str:
+    return f"{value:.0f}" if value >= 1 else f"{value:g}"
+
+
+# --- what the receipt holds -----------------------------------------------------------------------
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def _default_folder() -> Path:
+    notebooks = REPOSITORY / "notebooks"
+    return notebooks / "figures" if notebooks.is_dir() else Path("figures")
+
+
+def _files(inputs) -> list[Path]:
+    paths = [Path(path) for path in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise FileNotFoundError(f"save: no such input: {', '.join(missing)}")
+    return sorted(
+        file
+        for path in paths
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.is_file()
+    )
+
+
+def _relative(path: Path) -> str:
+    """Path from the repository's top or the current folder, else the name: never absolute."""
+    for top in (REPOSITORY, Path.cwd()):
+        if path.resolve().is_relative_to(top):
+            return path.resolve().relative_to(top).as_posix()
+    return path.name
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _plain(value, where: str):
+    """The value as JSON holds it; ValueError names the parameter that is no plain value."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__} | _plain(asdict(value), where)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple | range | np.ndarray):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Path):
+        return _relative(value)
+    finite = not isinstance(value, float) or np.isfinite(value)
+    if value is None or (isinstance(value, str | bool | int | float) and finite):
+        return value
+    raise ValueError(f"save: {where} must be finite numbers, strings or dataclasses: {value!r}")
+
+
+def _versions() -> dict:
+    """Versions of Python, of this package and of the packages loaded that shape the result."""
+    loaded = ("numpy", "pandas", "matplotlib", "seaborn", "statsmodels", "scipy")
+    names = {name: name for name in loaded if name in sys.modules} | {"workbench": "osf-workbench"}
+    found = {"python": platform.python_version()}
+    for name, distribution in names.items():
+        try:
+            found[name] = version(distribution)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
