@@ -39,9 +39,9 @@ lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 
 # Stamps lie inside the environments, so removing one removes its stamps too.
 .venv/made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo 'Needs Python 3.11 or newer; "$(PYTHON)" is' \
-	        "$$($(PYTHON) --version 2>&1 || echo missing). Name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	        "$$($(PYTHON) --version 2>/dev/null || echo not found). Name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
 	touch $@
