@@ -89,11 +89,12 @@ def seen_lightness(colour, deficiency) -> float:
 
 
 def colours_by_label(ax) -> dict:
-    handles, labels = ax.get_legend_handles_labels()
+    """Fill colour of every entry of the legend that is a bar."""
+    legend = ax.get_legend()
     return {
-        label: mpl.colors.to_hex(handle.patches[0].get_facecolor()).upper()
-        for handle, label in zip(handles, labels, strict=True)
-        if hasattr(handle, "patches")
+        text.get_text(): mpl.colors.to_hex(handle.get_facecolor()).upper()
+        for handle, text in zip(legend.legend_handles, legend.texts, strict=True)
+        if hasattr(handle, "get_facecolor")
     }
 
 
@@ -188,8 +189,8 @@ def test_every_drawing_returns_its_axes_with_units_on_them(ax, draw, labels):
 def test_the_exposed_part_of_a_timeline_is_what_lies_beyond_backward(ax):
     draw_timeline(ax, TIMELINE, backward_s=0.060)
     handles, labels = ax.get_legend_handles_labels()
-    bars = handles[labels.index("exposed")].patches
-    spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+    outlines = handles[labels.index("exposed")].get_paths()
+    spans = [(min(path.vertices[:, 0]), max(path.vertices[:, 0])) for path in outlines]
     assert spans == [pytest.approx((60, 70)), pytest.approx((70, 80))]
 
 

@@ -19,10 +19,10 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from .tables import ITERATIONS, MEASUREMENTS, TIMELINE, check
-from .units import MIB, MS, US
+from .units import MIB, MS
 
 # Widths in inches of a figure over one column and over the whole text.
 VENUES = {
@@ -109,20 +109,17 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
     """
     backward_s = timeline.scenario.backward_s if backward_s is None else backward_s
     table = _filled(getattr(timeline, "timeline", timeline), TIMELINE, "draw_timeline")
-    hidden_end = np.clip(table.end_s, table.start_s, np.maximum(table.start_s, backward_s))
-    edges = {"edgecolor": "white", "linewidth": 0.4}
+    hidden_end = np.clip(table["end_s"], table["start_s"], np.fmax(table["start_s"], backward_s))
     ax.barh(1, backward_s / MS, height=0.6, color=COLOURS["compute"], label="backward")
-    ax.plot(table.ready_s / MS, np.full(len(table), 0.5), "v", color=INK, ms=3, label="ready")
+    ax.plot(table["ready_s"] / MS, np.full(len(table), 0.5), "v", color=INK, ms=3, label="ready")
     for label, kind, start, end in (
-        ("communication", "comm", table.start_s, hidden_end),
-        ("exposed", "exposed", hidden_end, table.end_s),
+        ("communication", "comm", table["start_s"], hidden_end),
+        ("exposed", "exposed", hidden_end, table["end_s"]),
     ):
-        seen = end > start
-        if seen.any():
-            ax.barh(
-                np.zeros(seen.sum()), (end - start)[seen] / MS, 0.6, start[seen] / MS,
-                color=COLOURS[kind], hatch=HATCHES[kind], label=label, **edges,
-            )  # fmt: skip
+        spans = np.column_stack([start, end - start])[end > start] / MS
+        if len(spans):
+            ax.broken_barh(spans, (-0.3, 0.6), facecolor=COLOURS[kind], hatch=HATCHES[kind],
+                           edgecolor="white", linewidth=0.4, label=label)  # fmt: skip
     ax.axvline(backward_s / MS, color=INK, lw=0.6, ls=":")
     ax.set(xlabel="time since backward began (ms)", ylim=(-0.45, 1.45), xlim=(0, None))
     ax.set_yticks([0, 1], ["link", "worker"])
@@ -157,21 +154,36 @@ def draw_breakdown(ax: Axes, iterations: pd.DataFrame) -> Axes:
 def draw_fit(ax: Axes, fit) -> Axes:
     """Draw a Fit: each measured collective as a point, the fitted cost as a line, both logarithmic.
 
-    Message size in MiB, time in us. The text gives latency and bus bandwidth with their intervals.
+    Message size in MiB, time in ms. The text is of the fit card: latency and bandwidth with their
+    95 % intervals.
     """
     table = _filled(fit.measurements, MEASUREMENTS, "draw_fit")
-    groups = list(table.groupby("n_workers"))
-    for (n_workers, rows), colour, (marker, dash) in zip(groups, _shades(len(groups)), _cues()):
-        sizes = np.geomspace(rows.nbytes.min(), rows.nbytes.max(), 100)
-        line = np.asarray(fit.model(sizes, n_workers)) / US
-        ax.plot(rows.nbytes / MIB, rows.seconds / US, marker, color=colour, mfc="none", ms=3.5,
-                label=f"measured, {n_workers} workers")  # fmt: skip
-        ax.plot(sizes / MIB, line, color=colour, ls=dash, label=f"fit, {n_workers} workers")
-    ax.set(xscale="log", yscale="log", xlabel="message size (MiB)", ylabel="time (us)")
-    ax.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+    counts = sorted(int(n) for n in table["n_workers"].unique())
+    cues = zip(counts, _shades(len(counts)), _cues(len(counts)), strict=True)
+    for n_workers, colour, (marker, dash) in cues:
+        rows = table[table["n_workers"] == n_workers].sort_values("nbytes")
+        line = np.asarray(fit.model(rows["nbytes"], n_workers))
+        ax.plot(rows["nbytes"] / MIB, rows["seconds"] / MS, marker, color=colour, ms=3, mew=0,
+                alpha=0.5, label=f"measured, {n_workers} workers")  # fmt: skip
+        ax.plot(rows["nbytes"] / MIB, line / MS, color=INK, lw=0.9, dashes=dash,
+                label=f"fit, {n_workers} workers")  # fmt: skip
+    ax.set(xscale="log", yscale="log", xlabel="message size (MiB)", ylabel="time (ms)")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(_plain_number))
+        axis.set_minor_formatter(NullFormatter())
     ax.legend(loc="lower right")
-    ax.text(0.03, 0.97, _card_text(fit.card()), transform=ax.transAxes, va="top", fontsize=7)
+    lines = (_card_line(fit.card(), row, label) for row, label in FIT_LINES.items())
+    ax.text(0.03, 0.98, "\n".join(lines), transform=ax.transAxes, va="top", fontsize=7)
     return ax
+
+
+FIT_LINES = {"alpha": "latency", "1/beta": "bandwidth"}  # row of the fit card -> its words
+
+
+def _card_line(card: pd.DataFrame, row: str, label: str) -> str:
+    value, unit, low, high = card.loc[row, ["value", "unit", "low", "high"]]
+    interval = f"\n  95 %: {low} to {high}" if low or high else ""
+    return f"{label} {value} {unit}{interval}"
 
 
 SCALING = {
