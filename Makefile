@@ -55,7 +55,7 @@ lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 	touch $@ .venv/lab-installed
 
 # HTA needs an older pandas than ours, hence an environment of its own.
-.venv-peers/installed: Makefile .venv/made
+.venv-peers/installed: Makefile | .venv/made
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check 'traceinsight==0.6.1' 'pandas<3'
 	touch $@
