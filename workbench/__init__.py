@@ -1,0 +1,20 @@
+"""A workbench for one question: how well will this data-parallel training scale?
+
+Data flows one way, and each module may import only those above it:
+
+    units         US, MS, MIB, GBIT; numbers as people read them
+    tables        the columns of every table, and check()
+    intervals     unions and overlaps of half-open spans
+    readers       one file a format: bytes -> EVENTS or MEASUREMENTS
+    traces        Run, load_run, read_events, read_measurements
+    iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
+    costs         Link, Ring: what a message costs
+    fits          MEASUREMENTS -> Fit
+    fusion        which gradients travel in one message
+    timeline      Scenario, schedule, predict, sweep: OSF itself
+    figures       paper, save, draw_*
+    explore       explore_*: the same figures with sliders
+    capture       record a run and the price of its all-reduces
+
+Nothing is re-exported here: `from workbench.traces import load_run`.
+"""

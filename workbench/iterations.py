@@ -1,0 +1,253 @@
+"""From EVENTS to what each iteration did: ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+
+from . import intervals
+from .tables import COLLECTIVES, EVENTS, GRADIENTS, ITERATIONS, MEASUREMENTS, check
+
+_WORK = ["compute", "comm", "memory"]
+_GRADIENT = "torch::autograd::AccumulateGrad"
+
+
+def iterations(events: pd.DataFrame) -> pd.DataFrame:
+    """ITERATIONS: how each rank spent each iteration.
+
+    An iteration lasts from the start of its first kernel to that of the next iteration's first;
+    the last one to the end of the last kernel. So the iterations of a rank add up to the span of
+    its kernels: no idle time between them is lost, and copies before or after it do not count.
+    Communication is exposed where no compute runs, copies and sets (memory) where neither runs;
+    what is left is idle.
+    Raises ValueError when there is no device row to measure.
+    """
+    work = _work(events)
+    rows = [
+        {"rank": rank, "iteration": number, **_spend(mine, low, high)}
+        for rank, mine in work.groupby("rank", dropna=False)
+        for number, low, high in _windows(mine)
+    ]
+    return pd.DataFrame(rows, columns=list(ITERATIONS)).astype({"rank": "Int64"})
+
+
+def _work(events: pd.DataFrame) -> pd.DataFrame:
+    check(events, EVENTS, "events")
+    work = events[events["kind"].isin(_WORK) & (events["iteration"] >= 0)]
+    if work.empty:
+        raise ValueError(
+            "events: no compute, comm or memory row inside an iteration. The profiler recorded no "
+            "GPU kernel: record again with ProfilerActivity.CUDA (run.ledger tells what was found)"
+        )
+    return work
+
+
+def _windows(work: pd.DataFrame) -> list[tuple]:
+    """(iteration, low, high) of one rank's iterations, in s."""
+    kernels = work[work["kind"] != "memory"]
+    first = (kernels if len(kernels) else work).groupby("iteration")["start_s"].min().sort_values()
+    end = (kernels if len(kernels) else work)["end_s"].max()
+    return list(zip(first.index, first, [*first.iloc[1:], end], strict=True))
+
+
+def _spend(work: pd.DataFrame, low: float, high: float) -> dict:
+    """One iteration's seconds by kind; sums of the same spans, so the parts add up."""
+    spans = {}
+    for kind in _WORK:
+        of_kind = work[work["kind"] == kind]
+        start, end = of_kind["start_s"].to_numpy(), of_kind["end_s"].to_numpy()
+        spans[kind] = intervals.union(*intervals.clip(start, end, low, high))
+    compute, comm, memory = (intervals.measure(*spans[kind]) for kind in _WORK)
+    busy = _both(spans["compute"], spans["comm"])
+    exposed_comm = intervals.measure(*busy) - compute
+    exposed_memory = memory - intervals.overlap(spans["memory"], busy)
+    return {
+        "duration_s": high - low,
+        "compute_s": compute,
+        "comm_s": comm,
+        "exposed_comm_s": exposed_comm,
+        "memory_s": memory,
+        "exposed_memory_s": exposed_memory,
+        "idle_s": high - low - compute - exposed_comm - exposed_memory,
+    }
+
+
+def _both(a: tuple, b: tuple) -> tuple:
+    return intervals.union(*(np.concatenate(pair) for pair in zip(a, b, strict=True)))
+
+
+def collectives(events: pd.DataFrame) -> pd.DataFrame:
+    """COLLECTIVES: each message once, the rows of all ranks joined.
+
+    Ranks are paired by the order of a collective within its iteration and group size. A message is
+    ready when the last kernel of the compute stream launched before it has ended (without a GPU:
+    when it is launched, since the host computes). Unknown launches and sizes stay <NA>.
+    """
+    check(events, EVENTS, "events")
+    parts = [_messages(mine) for _, mine in events.groupby("rank", dropna=False)]
+    rows = pd.concat(parts) if parts else pd.DataFrame(columns=[*EVENTS, "launch_s", "ready_s"])
+    keys = ["iteration", "op", "n_workers"]
+    rows = rows.sort_values("start_s", kind="stable")
+    order = rows.groupby(["rank", *keys], dropna=False).cumcount()
+    joined = rows.assign(order=order, n=1).groupby([*keys, "order"], dropna=False, as_index=False)
+    table = joined.agg(
+        nbytes=("nbytes", "max"),
+        n_ranks_seen=("n", "sum"),
+        ready_s=("ready_s", "max"),
+        launch_s=("launch_s", "max"),
+        start_s=("start_s", "min"),
+        arrival_s=("start_s", "max"),
+        end_s=("end_s", "max"),
+    ).sort_values("start_s", kind="stable", ignore_index=True)
+    table = table.assign(
+        index=table.groupby("iteration").cumcount(),
+        wait_s=table["arrival_s"] - table["start_s"],
+        transfer_s=table["end_s"] - table["arrival_s"],
+    )
+    return table[list(COLLECTIVES)]
+
+
+def _messages(mine: pd.DataFrame) -> pd.DataFrame:
+    """One rank's comm rows with launch_s and ready_s."""
+    comm = mine[mine["kind"] == "comm"].astype({"op": "str"})
+    launch = _launch_times(mine)
+    launched = launch[comm.index]
+    if (comm["stream"] >= 0).any():
+        ready = _ready(mine, launch, launched.fillna(comm["start_s"]).to_numpy())
+    else:
+        ready = launched.fillna(comm["start_s"]).to_numpy()
+    return comm.assign(launch_s=launched, ready_s=ready)
+
+
+def _launch_times(mine: pd.DataFrame) -> pd.Series:
+    """When the host launched each row of one rank, in s; NaN where that was not recorded."""
+    host = mine[(mine["stream"] == -1) & (mine["correlation"] >= 0) & (mine["kind"] == "host")]
+    times = host.drop_duplicates("correlation").set_index("correlation")["start_s"]
+    device = (mine["stream"] >= 0) | (mine["kind"] == "comm")
+    known = mine["correlation"].where(device & (mine["correlation"] >= 0))
+    return known.map(times)
+
+
+def _ready(mine: pd.DataFrame, launch: pd.Series, moments: np.ndarray) -> np.ndarray:
+    """End of the last kernel of the compute stream launched by each moment (s); NaN before any."""
+    kernels = _compute_stream(mine)
+    launched = launch[kernels.index].fillna(kernels["start_s"])
+    order = np.argsort(launched.to_numpy(), kind="stable")
+    ends = np.maximum.accumulate(kernels["end_s"].to_numpy()[order])
+    n = np.searchsorted(launched.to_numpy()[order], moments, side="right")
+    return np.r_[np.nan, ends][n]
+
+
+def _compute_stream(mine: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the stream that computes most."""
+    kernels = mine[(mine["kind"] == "compute") & (mine["stream"] >= 0)]
+    busy = (kernels["end_s"] - kernels["start_s"]).groupby(kernels["stream"]).sum()
+    return kernels[kernels["stream"] == busy.idxmax()] if len(busy) else kernels
+
+
+def all_reduces(events: pd.DataFrame) -> pd.DataFrame:
+    """MEASUREMENTS of a run's all-reduces: transfer time only, never the wait for stragglers."""
+    found = collectives(events)
+    found = found[found["op"] == "all_reduce"]
+    table = found.assign(seconds=found["transfer_s"], n_nodes=pd.NA).astype({"n_nodes": "Int64"})
+    return table[list(MEASUREMENTS)].reset_index(drop=True)
+
+
+def gradients(run, sizes: pd.DataFrame | None = None) -> pd.DataFrame:
+    """GRADIENTS out of a run or its EVENTS, one GPU's included: medians over ranks and iterations.
+
+    `ready_min_s` and `ready_max_s` keep the spread. `sizes` (name, nbytes; backward order, as in
+    data/models) names the gradients, and sizes them when the trace was recorded without shapes;
+    sizes stay <NA> without either. Iterations with an unusual number of gradients are left out
+    with a warning. Raises ValueError when `sizes` does not fit the trace.
+    """
+    each = gradients_by_iteration(getattr(run, "events", run))
+    keys = ["rank", "iteration"]
+    count = each.groupby(keys, dropna=False)["index"].transform("size")
+    usual = count.mode().max()
+    if (odd := each[count != usual].drop_duplicates(keys)).size:
+        found = ", ".join(f"{i} ({count[at]})" for at, i in odd["iteration"].items())
+        warnings.warn(
+            f"gradients: {usual} in most iterations; left out those with another number: {found}",
+            stacklevel=2,
+        )
+    ready = each[count == usual].groupby("index")
+    table = pd.DataFrame(
+        {
+            "name": [str(index) for index in range(usual)],
+            "nbytes": ready["nbytes"].max().array,
+            "ready_s": ready["ready_s"].median().to_numpy(),
+            "ready_min_s": ready["ready_s"].min().to_numpy(),
+            "ready_max_s": ready["ready_s"].max().to_numpy(),
+        }
+    )
+    return table if sizes is None else _sized(table, sizes)
+
+
+def _sized(table: pd.DataFrame, sizes: pd.DataFrame) -> pd.DataFrame:
+    check(sizes, {"name": GRADIENTS["name"], "nbytes": GRADIENTS["nbytes"]}, "sizes")
+    if len(sizes) != len(table):
+        raise ValueError(
+            f"sizes: expected {len(table)} gradients as in the trace, got {len(sizes)}. "
+            "Pass the sizes of the model that was trained, in backward order"
+        )
+    known = table["nbytes"].notna().to_numpy()
+    given = sizes["nbytes"].to_numpy()
+    other = np.flatnonzero(known & (table["nbytes"].fillna(0).to_numpy() != given))
+    if other.size:
+        i = other[0]
+        raise ValueError(
+            f"sizes: gradient {i} has {table['nbytes'][i]} bytes in the trace and {given[i]} in "
+            "the table. Pass the sizes of the model and type that was trained, in backward order"
+        )
+    return table.assign(name=sizes["name"].to_numpy(), nbytes=pd.array(given, dtype="Int64"))
+
+
+def gradients_by_iteration(events: pd.DataFrame) -> pd.DataFrame:
+    """Each gradient: rank, iteration, index, nbytes, ready_s, backward_start_s.
+
+    PyTorch accumulates each gradient in an `AccumulateGrad` operator, in backward's order. The
+    gradient is ready when the last kernel that was launched on the compute stream before the end of
+    that operator has ended (running maximum); without a GPU, when the operator ends. `ready_s` is
+    s since backward began (`backward_start_s`, s since the run's first event): the start of its
+    first kernel, or of its first operator without a GPU.
+    Raises ValueError when there is no such operator.
+    """
+    check(events, EVENTS, "events")
+    operators = events[(events["name"] == _GRADIENT) & (events["iteration"] >= 0)]
+    if operators.empty:
+        raise ValueError(
+            f"events: no {_GRADIENT} operator, so no gradient can be placed. Expected a PyTorch "
+            "trace of training with ProfilerActivity.CPU"
+        )
+    parts = []
+    for rank, mine in events.groupby("rank", dropna=False):
+        launch = _launch_times(mine)
+        for number, found in mine[mine.index.isin(operators.index)].groupby("iteration"):
+            part = _backward(mine, launch, found.sort_values("start_s", kind="stable"))
+            parts.append(part.assign(rank=rank, iteration=number))
+    columns = ["rank", "iteration", "index", "nbytes", "ready_s", "backward_start_s"]
+    return pd.concat(parts, ignore_index=True)[columns].astype({"rank": "Int64"})
+
+
+def _backward(mine: pd.DataFrame, launch: pd.Series, found: pd.DataFrame) -> pd.DataFrame:
+    """Ready times of one backward pass from its accumulating operators, in order."""
+    first = _first_operator(mine, found)
+    kernels = _compute_stream(mine)
+    if len(kernels):
+        ready = _ready(mine, launch, found["end_s"].to_numpy())
+        began = kernels.loc[launch[kernels.index] >= first, "start_s"].min()
+        began = ready[0] if np.isnan(began) else began
+    else:
+        ready, began = found["end_s"].to_numpy(), first
+    ready = np.maximum.accumulate(np.maximum(ready, began)) - began
+    table = pd.DataFrame({"index": np.arange(len(found)), "nbytes": found["nbytes"].array})
+    return table.assign(ready_s=ready, backward_start_s=began)
+
+
+def _first_operator(mine: pd.DataFrame, found: pd.DataFrame) -> float:
+    """When the host began backward, s: the first operator of it on the thread of the gradients."""
+    thread, number = found["thread"].iloc[0], found["iteration"].iloc[0]
+    near = mine[(mine["thread"] == thread) & (mine["iteration"] == number)]
+    of_backward = near["name"].astype("str").str.contains("evaluate_function|Backward")
+    return min(near.loc[of_backward, "start_s"].min(), found["start_s"].min())

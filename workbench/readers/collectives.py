@@ -1,0 +1,55 @@
+"""Names of collectives as libraries and profilers write them -> the names used here."""
+
+import re
+
+COMMUNICATION = re.compile(
+    r"nccl|rccl|hcom_|msccl|gloo:|mpi:|ucc:"
+    r"|multimem_|symm_mem|two_?shot|one_?shot|cross_device_reduce|custom_?all_?reduce"
+    r"|::ep::(?:inter|intra)node|nvshmem",
+    re.IGNORECASE,
+)
+# The order matters: the longer name first ("all_reduce" also holds "reduce").
+_OPS = {
+    "all_reduce": r"all_?reduce|cross_device_reduce|(?:one|two)_?shot",
+    "reduce_scatter": r"reduce_?scatter",
+    "all_gather": r"all_?gather",
+    "all_to_all": r"all_?to_?all|a2a",
+    "broadcast": r"broadcast|bcast",
+    "send_recv": r"send_?recv|send|recv",
+    "barrier": r"barrier",
+    "gather": r"gather",
+    "scatter": r"scatter",
+    "reduce": r"reduce",
+}
+_PATTERNS = {op: re.compile(pattern, re.IGNORECASE) for op, pattern in _OPS.items()}
+_DTYPES = {
+    1: "char byte int8 uint8 bool signedchar unsignedchar float8_e4m3fn float8_e5m2",
+    2: "half float16 bfloat16 short int16 uint16",
+    4: "float float32 int int32 uint32 unsignedint",
+    8: "double float64 long int64 uint64 longint longlong complexfloat complex64",
+}
+_SIZES = {name: size for size, names in _DTYPES.items() for name in names.split()}
+
+
+def is_communication(kernel: str) -> bool:
+    """Whether a device kernel of this name is a collective's: NCCL, RCCL, symmetric memory."""
+    return COMMUNICATION.search(kernel) is not None
+
+
+def collective(name: str) -> str:
+    """The collective that a name tells, else "": `ncclDevKernel_AllReduce_Sum_f32` -> all_reduce.
+
+    A generic or send-receive kernel serves several collectives, so it tells none.
+    """
+    name = name.split("(")[0]
+    if re.search(r"kernel", name, re.IGNORECASE) and re.search(
+        r"generic|send_?recv", name, re.IGNORECASE
+    ):
+        return ""
+    return next((op for op, pattern in _PATTERNS.items() if pattern.search(name)), "")
+
+
+def dtype_bytes(dtype: str) -> int | None:
+    """Bytes of an element of a type as PyTorch or NCCL writes it, None when unknown."""
+    name = str(dtype).lower().split("::")[-1].removeprefix("torch.").replace(" ", "")
+    return _SIZES.get(name)

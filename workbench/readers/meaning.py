@@ -1,0 +1,203 @@
+"""What the rows of a PyTorch trace mean: work on the host, messages, gradients, iterations.
+
+Each function completes columns of a table that `kineto` has just built and still owns.
+"""
+
+import re
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from .collectives import collective, dtype_bytes
+
+GRADIENT = "torch::autograd::AccumulateGrad"
+_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_CALL = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):|^c10d::|^record_param_comms$")
+_HOST_MESSAGE = re.compile(r"^(?:gloo|mpi):")
+_WAITING = re.compile(r"wait|synchronize|barrier", re.IGNORECASE)
+
+
+def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
+    """In a run without a GPU the main thread's operators compute and `gloo:` rows communicate."""
+    if table["kind"].isin(["compute", "comm", "memory"]).any():
+        return []
+    launches_kernels = table["category"].isin(["cuda_runtime", "cuda_driver", "runtime"]).any()
+    if info["devices"] or launches_kernels or info["backend"] in ("nccl", "rccl"):
+        return [_remark("device rows", NO_KERNELS) | {"warn": True}]
+    name = table["name"].astype(object)
+    host, main = table["kind"] == "host", table["thread"] == _main_thread(table)
+    message = name.map(lambda n: bool(_HOST_MESSAGE.search(n))).to_numpy(bool)
+    call = name.map(lambda n: bool(_CALL.search(n) or _WAITING.search(n))).to_numpy(bool)
+    work = (table["category"] == "cpu_op") | (table["category"] == "operator")
+    table.loc[host & main & work & ~call, "kind"] = "compute"
+    table.loc[message, "kind"] = "comm"
+    return [_remark("device rows", HOST_RUN)] if len(table) else []
+
+
+NO_KERNELS = "none: the profiler recorded no GPU kernel, so compute and communication are unknown"
+HOST_RUN = "no GPU in this run: the main thread's operators compute, gloo annotations communicate"
+
+
+def _remark(what: str, why: str) -> dict:
+    return {"what": what, "n_events": 0, "kept": True, "why": why}
+
+
+def _main_thread(table: pd.DataFrame) -> int:
+    """Thread of the iterations, else of the most operators."""
+    steps = table.loc[_steps(table), "thread"]
+    threads = steps if len(steps) else table.loc[table["kind"] == "host", "thread"]
+    return int(threads.mode().iloc[0]) if len(threads) else -1
+
+
+def _steps(table: pd.DataFrame) -> np.ndarray:
+    """Mask of the host rows that span one iteration each."""
+    categories = table["name"].cat.categories
+    steps = [bool(_STEP.fullmatch(name)) for name in categories]
+    return (np.array(steps, dtype=bool)[table["name"].cat.codes]) & (table["stream"] == -1)
+
+
+def number_iterations(table: pd.DataFrame) -> list[dict]:
+    """Set `iteration`: of the step a host row starts in; of its launch for a device row."""
+    steps = table[_steps(table)].sort_values("start_ns")
+    if steps.empty:
+        why = "no ProfilerStep in the file: all of it is one iteration, number 0"
+        return [_remark("iterations", why)] if len(table) else []
+    numbers = steps["name"].astype(object).map(lambda n: int(_STEP.fullmatch(n)[1])).to_numpy()
+    remarks = []
+    if len(set(numbers)) < len(numbers):
+        numbers = numbers[0] + np.arange(len(numbers))
+        remarks.append(
+            _remark("iterations", "ProfilerStep numbers repeat: counted on from the first")
+        )
+    starts, ends = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    time = table["start_ns"].to_numpy().copy()
+    device = (table["stream"] != -1).to_numpy()
+    launch = launches(table)
+    launched = device & (launch >= 0)
+    time[launched] = time[launch[launched]]
+    step = np.searchsorted(starts, time, side="right") - 1
+    inside = (step >= 0) & (time < ends[step])
+    table["iteration"] = np.where(inside, numbers[step], -1)
+    orphans = int((device & (launch < 0) & table["kind"].ne("annotation")).sum())
+    if orphans:
+        why = f"{orphans} device rows have no recorded launch: put where they start"
+        remarks.append(_remark("iterations", why))
+    return remarks
+
+
+def launches(table: pd.DataFrame) -> np.ndarray:
+    """Position of the host row that launched each row (same correlation), -1 where none is."""
+    correlation = table["correlation"].to_numpy()
+    host = np.flatnonzero((table["stream"].to_numpy() == -1) & (correlation >= 0))
+    order = host[np.argsort(correlation[host], kind="stable")]
+    ids = correlation[order]
+    if ids.size == 0:
+        return np.full(len(table), -1)
+    found = np.minimum(np.searchsorted(ids, correlation), ids.size - 1)
+    hit = (ids[found] == correlation) & (correlation >= 0)
+    return np.where(hit, order[found], -1)
+
+
+def describe_messages(table: pd.DataFrame, args: list, info: dict) -> None:
+    """Set op, nbytes and n_workers of comm rows from their own arguments, else from their call."""
+    rows = np.flatnonzero(table["kind"] == "comm")
+    if rows.size == 0:
+        return
+    names = table["name"].astype(object).to_numpy()
+    call = _calls(table, args, names, rows)
+    sizes = {g.get("pg_name"): g.get("pg_size") for g in info["groups"]}
+    only = next(iter(sizes.values())) if len(sizes) == 1 else None
+    described = [_message(names, args, row, call[row], only) for row in rows]
+    ops, nbytes, workers = zip(*described, strict=True)
+    table.loc[rows, "op"] = ops
+    table.loc[rows, "nbytes"] = pd.array(nbytes, dtype="Int64")
+    table.loc[rows, "n_workers"] = pd.array(workers, dtype="Int64")
+
+
+def _message(names, args: list, row: int, call: int, only_group: int | None):
+    """Op, bytes and workers of one comm row; `call` is the position of its host call or -1."""
+    own = args[row]
+    asked = args[call] if call >= 0 else own
+    named = own.collective if isinstance(own.collective, str) else ""
+    op = collective(named) or collective(names[row])
+    if not op and call >= 0:
+        op = collective(asked.collective or "") or collective(names[call])
+    n = _positive(own.group_size) or _positive(asked.group_size) or _positive(only_group)
+    nbytes = _stated_bytes(own) or _stated_bytes(asked) or _shape_bytes(asked)
+    if nbytes and op in ("all_gather", "gather") and not _stated_bytes(own) | _stated_bytes(asked):
+        nbytes = nbytes * n if n else None  # the shape is what one worker gives
+    return op or "unknown", nbytes or None, n
+
+
+def _positive(value) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _stated_bytes(args) -> int:
+    """Bytes from the profiler's message fields: the larger side, as nccl-tests counts; else 0."""
+    counts = [n for n in (args.elements_in, args.elements_out) if _positive(n)]
+    size = dtype_bytes(args.dtype) if args.dtype else None
+    return max(counts) * size if counts and size else 0
+
+
+def _shape_bytes(args) -> int:
+    """Bytes of an operator's first input from its shape and type; 0 when not recorded."""
+    shape, dtype = _first(args.dims), _first(args.types)
+    size = dtype_bytes(dtype) if isinstance(dtype, str) else None
+    if size is None or not isinstance(shape, list):
+        return 0
+    while shape and isinstance(shape[0], list):  # a list of tensors
+        shape = shape[0]
+    return int(np.prod(shape, dtype=object)) * size if all(map(_positive, shape)) else 0
+
+
+def _first(raw: msgspec.Raw):
+    values = msgspec.json.decode(raw)
+    return values[0] if isinstance(values, list) and values else None
+
+
+def _calls(table: pd.DataFrame, args: list, names, rows: np.ndarray) -> np.ndarray:
+    """Position of the host call behind each comm row, -1 where none is found.
+
+    By External id when the row or its launch carries the call's; else the innermost call with a
+    shape (or without) that was open on the launching thread at the launch.
+    """
+    host = (table["stream"] == -1) & (table["kind"] != "comm")
+    is_call = np.array([bool(_CALL.search(n)) for n in table["name"].cat.categories], dtype=bool)
+    calls = np.flatnonzero(is_call[table["name"].cat.codes] & host)
+    by_id = {args[c].external: c for c in calls[::-1] if args[c].external is not None}
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    thread = table["thread"].to_numpy()
+    calls = calls[np.argsort(start[calls], kind="stable")]
+    by_thread = {t: calls[thread[calls] == t] for t in np.unique(thread[calls])}
+    launch = launches(table)
+    found = np.full(len(table), -1)
+    for row in rows:
+        near = (row, launch[row]) if launch[row] >= 0 else (row,)
+        ids = [by_id[args[r].external] for r in near if args[r].external in by_id]
+        if not ids and launch[row] >= 0:
+            moment = start[launch[row]]
+            same = by_thread.get(thread[launch[row]], calls[:0])
+            until = np.searchsorted(start[same], moment, side="right")
+            ids = [c for c in same[max(0, until - 8) : until] if end[c] >= moment]
+        if ids:
+            found[row] = max(ids, key=lambda c: (bool(_shape_bytes(args[c])), start[c]))
+    return found
+
+
+def size_gradients(table: pd.DataFrame, args: list) -> None:
+    """Set nbytes of the operators that accumulate a gradient, where shapes were recorded."""
+    categories = table["name"].cat.categories
+    if GRADIENT not in categories:
+        return
+    rows = np.flatnonzero(table["name"].cat.codes == categories.get_loc(GRADIENT))
+    sizes = [_gradient_bytes(args[row]) for row in rows]
+    table.loc[rows, "nbytes"] = pd.array(sizes, dtype="Int64")
+
+
+def _gradient_bytes(args) -> int | None:
+    shape, dtype = _first(args.dims), _first(args.types)
+    if shape == [] and isinstance(dtype, str):
+        return dtype_bytes(dtype)  # a scalar
+    return _shape_bytes(args) or None
