@@ -198,6 +198,7 @@ def draw_scaling(
     label: str | None = None,
     measured: pd.DataFrame | None = None,
     fitted_to: int | None = None,
+    at: int | None = None,
 ) -> Axes:
     """Draw the scaling factor against the number of workers, on a logarithmic axis of base 2.
 
@@ -207,6 +208,7 @@ def draw_scaling(
     measured : n_workers and scaling_factor of real runs, drawn as crosses
     fitted_to : the largest number of workers the costs were fitted to; what lies beyond it is
         marked as extrapolation
+    at : a number of workers to point out with a dotted line
     """
     if label is None:
         label, table = "curve", table.assign(curve="predicted")
@@ -225,6 +227,8 @@ def draw_scaling(
         ax.axvspan(fitted_to, highest, color="#EFEFEF", lw=0, zorder=0)
         ax.text(highest, 1.06, f"extrapolated beyond {fitted_to} ", ha="right", va="bottom",
                 fontsize=7)  # fmt: skip
+    if at is not None:
+        ax.axvline(at, color=INK, lw=0.6, ls=":", zorder=1)
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter(FuncFormatter(_plain_number))
     ax.xaxis.set_minor_locator(NullLocator())
