@@ -11,6 +11,8 @@ from .costs import Link, Ring
 from .tables import MEASUREMENTS, check
 from .units import GB, US, format_bytes
 
+NS = 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -32,55 +34,48 @@ class Fit:
         rows = self.measurements
         return self.model(rows["nbytes"], rows["n_workers"]) / rows["seconds"].to_numpy(float) - 1
 
-    def card(self) -> pd.DataFrame:
-        """Return the fit on a card to read: index quantity, text columns value, unit, low, high.
+    def r2(self) -> float:
+        """Return 1 - (squared errors) / (squares about the mean), both of the seconds.
 
-        low and high bound the 95 % interval of a parameter; they are blank where the fit has no
-        interval, and all of a parameter held at 0. R2 is of the seconds, about their mean.
+        The result's own rsquared is about 0, there being no intercept, and near 1 whatever the fit.
+        NaN when every row took the same time.
         """
-        errors = np.abs(self.relative_errors())
-        rows = self.measurements
-        sizes = f"{format_bytes(rows['nbytes'].min())} to {format_bytes(rows['nbytes'].max())}"
-        workers = f"{rows['n_workers'].min()} to {rows['n_workers'].max()}"
-        lines = [
-            ("alpha", *self._parameter("alpha", "us a message hop", US)),
-            ("beta", *self._parameter("beta", "ns a byte moved", 1e-9)),
-            ("1/beta", *self._bandwidth()),
-            (
-                "R2",
-                f"{_r2(rows['seconds'].to_numpy(float), self.relative_errors()):.6f}",
-                "",
-                "",
-                "",
-            ),
-            ("mean absolute relative error", _text(100 * errors.mean()), "%", "", ""),
-            ("worst relative error", _text(100 * errors.max()), "%", "", ""),
-            ("points", str(len(rows)), f"rows, {len(self.set_aside)} set aside", "", ""),
-            ("sizes", sizes, "", "", ""),
-            ("workers", workers, "", "", ""),
-        ]
-        columns = ["quantity", "value", "unit", "low", "high"]
-        return pd.DataFrame(lines, columns=columns).set_index("quantity")
-
-    def _parameter(self, name: str, unit: str, scale: float) -> tuple:
-        low, high = self.interval(name)
-        return _text(getattr(self.model.link, name) / scale), unit, *_texts(low, high, scale)
-
-    def _bandwidth(self) -> tuple:
-        beta = self.model.link.beta
-        if beta == 0:
-            return "unbounded", "GB/s moved", "", ""
-        low, high = self.interval("beta")
-        # the bounds swap: a dear byte is a slow link; a free one has no upper bound
-        fastest = "unbounded" if low <= 0 else _texts(1 / low, 1 / high, GB)[0]
-        return _text(1 / beta / GB), "GB/s moved", _texts(1 / high, low, GB)[0], fastest
+        seconds = self.measurements["seconds"].to_numpy(float)
+        spread = np.sum((seconds - seconds.mean()) ** 2)
+        unexplained = np.sum((self.relative_errors() * seconds) ** 2)
+        return float(1 - unexplained / spread) if spread else float("nan")
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of alpha or beta in SI; NaN where the fit gives none."""
+        """Return the confidence interval of alpha or beta in SI units.
+
+        NaN for a parameter held at 0, and where as many points as parameters leave no spread.
+        """
         if name not in self.results.params.index or self.results.df_resid < 1:
             return float("nan"), float("nan")
         low, high = self.results.conf_int(alpha=1 - level).loc[name]
         return float(low), float(high)
+
+    def card(self) -> pd.DataFrame:
+        """Return the fit on a card to read: index quantity, text columns value, unit, low, high.
+
+        low and high bound the 95 % interval of a parameter and are blank where there is none.
+        """
+        link, rows = self.model.link, self.measurements
+        errors = 100 * np.abs(self.relative_errors())
+        lines = {
+            "alpha": _line(link.alpha / US, "us a hop", self.interval("alpha"), US),
+            "beta": _line(link.beta / NS, "ns a byte moved", self.interval("beta"), NS),
+            "1/beta": _bandwidth_line(link.beta, *self.interval("beta")),
+            "R2": (f"{self.r2():.6f}".replace("nan", "undefined"), ""),
+            "mean absolute relative error": (f"{errors.mean():.3g}", "%"),
+            "worst relative error": (f"{errors.max():.3g}", "%"),
+            "points": (str(len(rows)), f"and {len(self.set_aside)} set aside"),
+            "sizes": _range_line(rows["nbytes"].map(format_bytes), rows["nbytes"]),
+            "workers": _range_line(rows["n_workers"].astype(str), rows["n_workers"]),
+        }
+        padded = [(*line, "", "")[:4] for line in lines.values()]
+        index = pd.Index(lines, name="quantity")
+        return pd.DataFrame(padded, index=index, columns=["value", "unit", "low", "high"])
 
 
 def fit_all_reduce(measurements: pd.DataFrame, kind=Ring, min_bytes: float = 0) -> Fit:
@@ -137,36 +132,35 @@ def _weighted(columns: pd.DataFrame, seconds: np.ndarray):
 
 
 def _reasons(measurements: pd.DataFrame, min_bytes: float) -> pd.Series:
-    """Return why each row is set aside, empty for a row to fit, after refusing impossible ones."""
-    other = measurements["op"] != "all_reduce"
+    """Return why each row is set aside, empty for a row to fit."""
+    other = (measurements["op"] != "all_reduce").to_numpy()
     if other.all():
         found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
         raise ValueError(f"measurements: op: expected rows of all_reduce, found {found}")
-    limits = {
-        "seconds": ("above 0 s", 0.0),
-        "nbytes": ("from 0 up", -1.0),
-        "n_workers": ("from 1 up", 0.0),
+    _known(measurements, "seconds", ~other, above=0.0)
+    nbytes = _known(measurements, "nbytes", ~other, above=-1.0)
+    n_workers = _known(measurements, "n_workers", ~other, above=0.0)
+    reasons = {
+        "op is not all_reduce": other,
+        "a lone worker sends nothing": n_workers == 1,
+        "no byte moved": nbytes == 0,
+        f"below min_bytes, {format_bytes(min_bytes)}": nbytes < min_bytes,
     }
-    numbers = {
-        name: measurements[name].astype("Float64").to_numpy(float, na_value=np.nan)
-        for name in limits
-    }
-    for name, (expected, floor) in limits.items():
-        wrong = ~other & ~((numbers[name] > floor) & (numbers[name] < np.inf))
-        if wrong.any():
-            row = wrong.idxmax()
-            raise ValueError(
-                f"measurements: {name} of row {row}: expected a known number {expected}, "
-                f"got {measurements[name].loc[row]}. Correct or drop the row"
-            )
-    reasons = (
-        (other, "op is not all_reduce"),
-        (numbers["n_workers"] == 1, "a lone worker sends nothing"),
-        (numbers["nbytes"] == 0, "no byte moved"),
-        (numbers["nbytes"] < min_bytes, f"below min_bytes, {format_bytes(min_bytes)}"),
-    )
-    conditions, texts = zip(*reasons, strict=True)
-    return pd.Series(np.select(conditions, texts, ""), index=measurements.index)
+    why = np.select(list(reasons.values()), list(reasons), "")
+    return pd.Series(why, index=measurements.index, dtype="str")
+
+
+def _known(measurements: pd.DataFrame, name: str, wanted: np.ndarray, above: float) -> np.ndarray:
+    """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
+    values = measurements[name].astype("Float64").to_numpy(float, na_value=np.nan)
+    wrong = wanted & ~((values > above) & (values < np.inf))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"measurements: {name} of row {row}: expected a known number above {above:g}, "
+            f"got {measurements[name].iloc[row]}. Correct the row or drop it"
+        )
+    return values
 
 
 def _refuse_undetermined(columns: pd.DataFrame, seconds: np.ndarray, set_aside: pd.DataFrame):
@@ -185,14 +179,22 @@ def _refuse_undetermined(columns: pd.DataFrame, seconds: np.ndarray, set_aside: 
         )
 
 
-def _r2(seconds: np.ndarray, relative_errors: np.ndarray) -> float:
-    spread = np.sum((seconds - seconds.mean()) ** 2)
-    return 1 - np.sum((relative_errors * seconds) ** 2) / spread if spread else float("nan")
+def _line(value: float, unit: str, interval: tuple, scale: float) -> tuple:
+    return _text(value), unit, *(_text(bound / scale) for bound in interval)
+
+
+def _bandwidth_line(beta: float, low: float, high: float) -> tuple:
+    """Return 1/beta in GB/s; its bounds are those of beta swapped, a dear byte is a slow link."""
+    if beta == 0:
+        return "unbounded", "GB/s moved"
+    fastest = "unbounded" if low <= 0 else _text(1 / low / GB)
+    return _text(1 / beta / GB), "GB/s moved", _text(1 / high / GB), fastest
+
+
+def _range_line(texts: pd.Series, values: pd.Series) -> tuple:
+    low, high = (texts.iloc[int(at)] for at in (values.argmin(), values.argmax()))
+    return (low if low == high else f"{low} to {high}"), ""
 
 
 def _text(value: float) -> str:
     return f"{value:.4g}" if np.isfinite(value) else ""
-
-
-def _texts(low: float, high: float, scale: float) -> tuple[str, str]:
-    return _text(low / scale), _text(high / scale)
