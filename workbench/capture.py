@@ -27,13 +27,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from .units import KIB, MIB
+from .units import KIB, MIB, format_bytes
 
 WARM_UP = 3  # iterations; DDP regroups its buckets after the first
 PROFILER_WARM_UP = 2  # iterations; the first ones under the profiler are slower
 UNITS = {
     "iteration_s": "seconds on rank 0's clock: plain, with hooks, with hooks and profiler",
-    "memory_bytes": "bytes of main memory",
     "gradient_bytes": "bytes of all gradients as they are reduced",
     "load_average": "runnable processes over the minute before the run",
     "gradients_rank*.csv": "nbytes in bytes; ready_s in seconds since backward began",
@@ -70,10 +69,11 @@ class Bottleneck(nn.Module):
             self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(n_out))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        return self.relu(self.bn3(self.conv3(x)) + shortcut)
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        # The shortcut comes last: backward then reaches its gradients first, as in torchvision.
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
 class ResNet50(nn.Module):
@@ -220,7 +220,7 @@ def sweep_all_reduce(
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow("op n_workers n_nodes nbytes seconds min_s p90_s repetitions".split())
             writer.writerows(
-                ["all_reduce", info["n_workers"], info["n_nodes"], *row] for row in rows
+                ["all_reduce", info["world_size"], info["n_nodes"], *row] for row in rows
             )
     _meet()
     return path
@@ -254,7 +254,7 @@ def _slowest(times: list[float]) -> list[float]:
 def _sweep_header(info: dict) -> list[str]:
     return [
         f"source: workbench.capture sweep, {info['kind']}, {info['date']}",
-        f"hardware: {json.dumps(info['hardware'])}",
+        f"hardware: {info['hardware']}",
         f"software: {json.dumps(info['software'])}; backend {info['backend']}",
         f"load average before: {info['load_average']:.2f}; "
         f"threads a worker: {info['threads_per_worker']}",
@@ -350,29 +350,27 @@ def _trained(model: nn.Module) -> dict:
 
 
 def _run_info(device: torch.device) -> dict:
-    n_workers = _n_workers()
+    n_workers, cuda = _n_workers(), device.type == "cuda"
     backend = dist.get_backend() if n_workers > 1 else "none"
-    cuda = device.type == "cuda"
     where = "GPU run" if cuda else "CPU run, no GPU: times are not those of a GPU cluster"
-    software = {"python": platform.python_version(), "torch": torch.__version__}
-    software["workbench"] = metadata.version("osf-workbench")
-    if cuda:
-        software["cuda"] = torch.version.cuda
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    gpu = torch.cuda.get_device_name(device) if cuda else "no GPU"
+    cpu = f"{_cpu()} ({os.cpu_count()} cores, {format_bytes(memory)} memory)"
     return {
         "kind": f"{where}; communication: {backend}",
         "date": datetime.now(UTC).date().isoformat(),
+        "hardware": f"{gpu}; CPU {cpu}",
+        "software": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda or "none",
+            "workbench": metadata.version("osf-workbench"),
+        },
         "backend": backend,
         "device": device.type,
-        "n_workers": n_workers,
+        "world_size": n_workers,
         "n_nodes": n_workers // int(os.environ.get("LOCAL_WORLD_SIZE", n_workers)),
         "threads_per_worker": torch.get_num_threads(),
-        "hardware": {
-            "cpu": _cpu(),
-            "cores": os.cpu_count(),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "gpu": torch.cuda.get_device_name(device) if cuda else "none",
-        },
-        "software": software,
     }
 
 
