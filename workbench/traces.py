@@ -1,6 +1,5 @@
 """From files to tables: which reader a file wants, told by its content, and a run of its ranks."""
 
-import gzip
 import html
 import re
 import warnings
@@ -179,18 +178,31 @@ def _unpack(path: Path) -> tuple[bytes, list[str]]:
         if path.stat().st_size > MAX_BYTES:
             raise ValueError(f"{path}: larger than the limit of {format_bytes(MAX_BYTES)}")
         return path.read_bytes(), []
-    data = bytearray()
-    try:
-        with gzip.open(path) as stream:
-            while chunk := stream.read(2**22):
-                data += chunk
+    return _gunzip(path)
+
+
+def _gunzip(path: Path) -> tuple[bytes, list[str]]:
+    """As much as a gzip file holds, member by member, and why it is not all."""
+    data, unpacker, why = bytearray(), zlib.decompressobj(wbits=31), ""
+    with path.open("rb") as stream:
+        try:
+            while packed := unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**20):
+                if unpacker.eof:
+                    if not packed.strip(b"\0"):  # padding after the last member
+                        break
+                    unpacker = zlib.decompressobj(wbits=31)
+                data += unpacker.decompress(packed, 2**24)
                 if len(data) > MAX_BYTES:
                     limit = format_bytes(MAX_BYTES)
                     raise ValueError(f"{path}: unpacks to more than the limit of {limit}")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        why = f"the gzip data are cut or damaged ({error}): read {format_bytes(len(data))} of it"
-        return bytes(data), [why + ". Copy or record the file again for the rest"]
-    return data, []
+            if not unpacker.eof:
+                why = "the file ends before its data do"
+        except zlib.error as error:
+            why = str(error)
+    if not why:
+        return bytes(data), []
+    cut = f"the gzip data are cut or damaged ({why}): read {format_bytes(len(data))} of it"
+    return bytes(data), [f"{cut}. Copy or record the file again for the rest"]
 
 
 def _check_ranks(infos: list[dict]) -> None:

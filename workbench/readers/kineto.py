@@ -104,12 +104,19 @@ def read(data: bytes, file: str) -> tuple[pd.DataFrame, dict, list[dict]]:
     start, end, usable, unusable = _times(kept)
     kept = [event for event, good in zip(kept, usable, strict=True) if good]
     ledger += [_row(*key, n, kept=False) for key, n in (dropped + unusable).items()]
+    if not kept:
+        raise ValueError(_empty(file, ledger))
     table, remarks = _table(kept, start, end, info)
     categories = Counter(event.cat or "none" for event in kept)
     ledger += [_row(f"category {cat}", _known(cat), n, kept=True) for cat, n in categories.items()]
     for row in ledger + remarks:
         row |= {"file": file, "rank": info["rank"]}
     return table, info, ledger + remarks
+
+
+def _empty(file: str, ledger: list[dict]) -> str:
+    found = "; ".join(f"{r['n_events']} {r['what']}: {r['why']}" for r in ledger[:5])
+    return f"{file}: not a trace: expected events with ph X, ts and dur; found {found or 'none'}"
 
 
 def _row(what: str, why: str, n: int, *, kept: bool) -> dict:

@@ -1,0 +1,54 @@
+"""What several tests share: a place with real traces, and small traces written on the spot."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20220425)
+
+
+@pytest.fixture(scope="session")
+def shared():
+    if not SHARED.is_dir():
+        pytest.skip("no folder of real traces beside the checkout (../shared)")
+    return SHARED
+
+
+@pytest.fixture
+def write_trace(tmp_path):
+    """Write Chrome-trace events as a Kineto file; returns its path."""
+
+    def write(events, name="trace.json", **header):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**header, "traceEvents": events}).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        return path
+
+    return write
+
+
+def complete(cat, name, ts, dur, *, pid=0, tid=1, **args):
+    """A complete event (ph X) as Kineto writes it; times in us."""
+    event = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur}
+    return event | {"args": args}
+
+
+def launched(name, ts, dur, launch_ts, correlation, *, stream=7, thread=1, **args):
+    """A kernel and the host call that launched it."""
+    runtime = complete(
+        "cuda_runtime", "cudaLaunchKernel", launch_ts, 2, tid=thread, correlation=correlation
+    )
+    kernel = complete(
+        "kernel", name, ts, dur, tid=stream, stream=stream, correlation=correlation, **args
+    )
+    return [runtime, kernel]

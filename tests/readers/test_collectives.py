@@ -1,0 +1,76 @@
+import pytest
+
+from workbench.readers.collectives import collective, dtype_bytes, is_communication
+
+NAMES = {
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": "all_reduce",
+    "ncclAllReduceRingLLKernel_sum_f32(ncclColl)": "all_reduce",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
+    "nccldevkernel_allreduce_sum_f32_ring_ll": "all_reduce",
+    "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL": "reduce_scatter",
+    "ncclDevKernel_AllGather_RING_LL": "all_gather",
+    "ncclKernel_Broadcast_RING_LL_Sum_int8_t": "broadcast",
+    "ncclDevKernel_Reduce_Sum_f32_RING_LL": "reduce",
+    "void multimem_all_reduce_kernel<float>(...)": "all_reduce",
+    "void vllm::cross_device_reduce_1stage<float, 4>(...)": "all_reduce",
+}
+
+
+@pytest.mark.parametrize("name, op", NAMES.items())
+def test_the_collective_is_told_by_its_name_not_by_its_algorithm(name, op):
+    assert is_communication(name)
+    assert collective(name) == op
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)",
+    ],
+)
+def test_a_generic_kernel_communicates_but_tells_no_collective(name):
+    assert is_communication(name)
+    assert collective(name) == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(...)",
+        "void at::native::vectorized_gather_kernel<16, long>(...)",
+        "volta_sgemm_128x64_nn",
+    ],
+)
+def test_ordinary_kernels_do_not_communicate(name):
+    assert not is_communication(name)
+
+
+@pytest.mark.parametrize(
+    "written, op",
+    [
+        ("allreduce", "all_reduce"),
+        ("_allgather_base", "all_gather"),
+        ("_reduce_scatter_base", "reduce_scatter"),
+        ("all_to_allv", "all_to_all"),
+        ("nccl:_all_gather_base", "all_gather"),
+        ("c10d::alltoall_base_", "all_to_all"),
+        ("gloo:all_reduce", "all_reduce"),
+        ("sendrecv_perf", "send_recv"),
+        ("aten::mm", ""),
+    ],
+)
+def test_names_of_calls(written, op):
+    assert collective(written) == op
+
+
+@pytest.mark.parametrize(
+    "dtype, size",
+    [("Float", 4), ("c10::BFloat16", 2), ("long int", 8), ("signed char", 1), ("torch.half", 2)],
+)
+def test_bytes_of_a_type_however_written(dtype, size):
+    assert dtype_bytes(dtype) == size
+
+
+def test_an_unknown_type_has_no_size():
+    assert dtype_bytes("GenericList") is None

@@ -1,0 +1,213 @@
+"""One quirk of a profiler at a time, in small traces written here."""
+
+import json
+
+import pytest
+from conftest import complete, launched
+
+from workbench.readers.kineto import read
+
+STEP = complete("user_annotation", "ProfilerStep#7", 100, 1000)
+GEMM = complete("kernel", "gemm", 200, 300, tid=7, stream=7, correlation=1)
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def decode(events, **header):
+    data = events if isinstance(events, bytes) else json.dumps({**header, "traceEvents": events})
+    table, info, ledger = read(data.encode() if isinstance(data, str) else data, "f")
+    return table, info, ledger
+
+
+def row(table, name):
+    return table[table["name"] == name].iloc[0]
+
+
+def test_times_are_microseconds_on_the_base_whatever_the_display_unit():
+    table, _, _ = decode([GEMM], baseTimeNanoseconds=10**18, displayTimeUnit="ns")
+    assert row(table, "gemm")["start_ns"] == 10**18 + 200_000
+    assert row(table, "gemm")["end_ns"] == 10**18 + 500_000
+
+
+@pytest.mark.parametrize(
+    "ts, dur, start_ns, end_ns",
+    [
+        ("1669783687929439", "15", 1669783687929439000, 1669783687929454000),
+        ("4458676522690.655", "0.2", 4458676522690655, 4458676522690855),
+        ('"1669783687929439.125"', '"0.3"', 1669783687929439125, 1669783687929439425),
+        ("9458676522690.655", "1.5", 9458676522690655, 9458676522692155),
+    ],
+)
+def test_times_stay_exact_to_the_nanosecond(ts, dur, start_ns, end_ns):
+    text = json.dumps({"traceEvents": [GEMM | {"ts": "TS", "dur": "DUR"}]})
+    table, _, _ = decode(text.replace('"TS"', ts).replace('"DUR"', dur).encode())
+    assert table[["start_ns", "end_ns"]].values.tolist() == [[start_ns, end_ns]]
+
+
+@pytest.mark.parametrize("cat, kind", [("Kernel", "compute"), ("Memcpy", "memory")])
+def test_categories_of_older_versions_are_capitalised(cat, kind):
+    table, _, _ = decode([complete(cat, "x", 1, 2, tid="stream 7")])
+    assert (row(table, "x")["kind"], row(table, "x")["stream"]) == (kind, 7)
+
+
+def test_annotations_on_the_device_and_waiting_for_it_are_no_work():
+    events = [complete("gpu_user_annotation", "a", 1, 2), complete("cuda_sync", "b", 1, 2), GEMM]
+    table, _, _ = decode(events)
+    assert (table["kind"] == "compute").sum() == 1
+
+
+def test_every_event_is_kept_or_counted_with_a_reason():
+    others = [{"ph": ph, "name": "x", "ts": 1} for ph in "sfMiCB"] + [{"name": "no phase"}]
+    unfinished = complete("cpu_op", "open", 5, -1)
+    negative = complete("kernel", "k", 5, -3)
+    unusable = [GEMM | {"ts": "soon"}, {k: v for k, v in GEMM.items() if k != "dur"}]
+    events = [STEP, GEMM, *others, unfinished, negative, *unusable]
+    table, _, ledger = decode(events)
+    assert sum(r["n_events"] for r in ledger) == len(events)
+    assert sum(r["n_events"] for r in ledger if r["kept"]) == len(table) == 2
+    assert all(r["why"] for r in ledger if not r["kept"])
+
+
+def test_a_kernel_belongs_to_the_iteration_that_launched_it():
+    steps = [complete("user_annotation", f"ProfilerStep#{i}", 100 * i, 100) for i in (1, 2)]
+    table, _, _ = decode([*steps, *launched("late", 250, 10, launch_ts=150, correlation=5)])
+    assert row(table, "late")["iteration"] == 1
+
+
+def test_a_kernel_without_a_recorded_launch_is_placed_by_its_start_and_that_is_said():
+    table, _, ledger = decode([STEP, GEMM])
+    assert row(table, "gemm")["iteration"] == 7
+    assert any("1 device rows have no recorded launch" in r["why"] for r in ledger)
+
+
+def test_rows_outside_every_iteration_say_so():
+    table, _, _ = decode([STEP, complete("cpu_op", "before", 1, 2)])
+    assert row(table, "before")["iteration"] == -1
+
+
+def test_without_steps_the_file_is_one_iteration_and_that_is_said():
+    table, _, ledger = decode([GEMM])
+    assert table["iteration"].tolist() == [0]
+    assert any("all of it is one iteration" in r["why"] for r in ledger)
+
+
+def test_repeated_step_numbers_are_counted_on():
+    steps = [complete("user_annotation", "ProfilerStep#7", 100 * i, 100) for i in range(3)]
+    kernels = [complete("kernel", f"k{i}", 100 * i + 50, 5, stream=7) for i in range(3)]
+    table, _, ledger = decode(steps + kernels)
+    assert [row(table, f"k{i}")["iteration"] for i in range(3)] == [7, 8, 9]
+    assert any("numbers repeat" in r["why"] for r in ledger)
+
+
+MESSAGE = {"Collective name": "allreduce", "In msg nelems": 262144, "Out msg nelems": 262144}
+MESSAGE |= {"Group size": 8, "dtype": "Float"}
+
+
+def message(table):
+    found = table[table["kind"] == "comm"].iloc[0]
+    size, n = (None if found[c] is None else found[c] for c in ("nbytes", "n_workers"))
+    return found["op"], size, n
+
+
+def test_a_message_is_described_by_its_kernel():
+    name = "ncclDevKernel_Generic"
+    table, _, _ = decode([complete("kernel", name, 1, 2, stream=20, **MESSAGE)])
+    assert message(table) == ("all_reduce", 1048576, 8)
+
+
+def test_the_size_of_a_gathering_message_is_its_larger_side():
+    gathers = MESSAGE | {"Collective name": "_allgather_base", "In msg nelems": 32768}
+    table, _, _ = decode([complete("kernel", "ncclDevKernel_AllGather", 1, 2, **gathers)])
+    assert message(table) == ("all_gather", 1048576, 8)
+
+
+def test_else_by_the_call_that_was_open_when_the_host_launched_it():
+    shape = {"Input Dims": [[70, 10]], "Input type": ["c10::BFloat16"]}
+    call = complete("user_annotation", "nccl:all_to_all", 140, 30, **shape)
+    other = complete("user_annotation", "nccl:all_reduce", 200, 30, **shape)
+    kernel = launched("ncclKernel_SendRecv_RING_SIMPLE", 300, 9, launch_ts=150, correlation=5)
+    table, _, _ = decode([STEP, call, other, *kernel], distributedInfo={"world_size": 4})
+    assert message(table)[:2] == ("all_to_all", 1400)
+
+
+def test_or_by_the_call_with_its_external_id():
+    shape = {"Input Dims": [[64]], "Input type": ["float"], "External id": 77}
+    call = complete("user_annotation", "nccl:all_reduce", 10, 3, **shape)
+    kernel = complete("kernel", "ncclDevKernel_Generic", 300, 9, **{"External id": 77})
+    table, _, _ = decode([call, kernel])
+    assert message(table)[:2] == ("all_reduce", 256)
+
+
+def test_the_group_is_the_only_one_there_is():
+    groups = {"pg_config": [{"pg_name": "0", "pg_size": 2}]}
+    table, _, _ = decode([complete("kernel", ALL_REDUCE, 1, 2)], distributedInfo=groups)
+    assert message(table)[2] == 2
+
+
+def test_what_the_file_does_not_say_stays_unknown():
+    kernel = complete("kernel", "ncclDevKernel_Generic", 1, 2)
+    table, _, _ = decode([kernel], distributedInfo={"world_size": 4})
+    found = table.iloc[0]
+    assert found["op"] == "unknown"
+    assert table[["nbytes", "n_workers"]].isna().all(axis=None)
+
+
+def test_the_bytes_of_a_gradient_come_from_its_shape_and_type():
+    def accumulate(shape, dtype):
+        args = {"Input Dims": [shape], "Input type": [dtype]}
+        return complete("cpu_op", "torch::autograd::AccumulateGrad", 1, 2, **args)
+
+    cases = [([2048, 1000], "float"), ([64], "c10::BFloat16"), ([], "double")]
+    table, _, _ = decode([accumulate(*case) for case in cases])
+    assert table["nbytes"].tolist() == [8192000, 128, 8]
+
+
+def test_without_a_gpu_the_main_thread_computes_and_gloo_communicates():
+    shape = {"Input Dims": [[256]], "Input type": ["float"]}
+    events = [
+        STEP,
+        complete("cpu_op", "aten::mm", 150, 50),
+        complete("cpu_op", "c10d::allreduce_", 210, 5),
+        complete("user_annotation", "gloo:all_reduce", 220, 100, tid=9, **shape),
+        complete("cpu_op", "aten::copy_", 240, 5, tid=9),
+    ]
+    info = {"backend": "gloo", "rank": 0, "world_size": 2}
+    table, _, _ = decode(events, distributedInfo=info)
+    kinds = table.set_index(table["name"].astype(str))["kind"].to_dict()
+    assert kinds["aten::mm"] == "compute"
+    assert kinds["c10d::allreduce_"] == kinds["aten::copy_"] == "host"
+    assert message(table)[:2] == ("all_reduce", 1024)
+
+
+def test_a_gpu_run_without_kernels_is_not_taken_for_one_of_the_host():
+    table, _, ledger = decode(
+        [STEP, complete("cpu_op", "aten::mm", 150, 5)], distributedInfo={"backend": "nccl"}
+    )
+    assert set(table["kind"]) == {"annotation", "host"}
+    assert any("no GPU kernel" in r["why"] and r.get("warn") for r in ledger)
+
+
+def test_an_event_of_the_wrong_shape_costs_only_itself():
+    table, _, ledger = decode([GEMM, GEMM | {"name": ["no", "text"]}])
+    assert len(table) == 1
+    assert sum(r["n_events"] for r in ledger if not r["kept"]) == 1
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1, 2**80, -(2**70)])
+def test_integers_beyond_64_bits_do_no_harm(value):
+    event = GEMM | {"args": {"correlation": value, "stream": 7, "Comms Id": value}}
+    table, _, _ = decode([STEP, event])
+    assert row(table, "gemm")["correlation"] == -1
+
+
+def test_an_absurd_time_is_dropped_with_a_reason():
+    _, _, ledger = decode([GEMM, GEMM | {"ts": 1e30}])
+    assert [r["n_events"] for r in ledger if "no usable number" in r["why"]] == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"nodes": []}', b"[1, 2", b"{", b"[]", b'[{"a": 1}]', b'{"traceEvents": []}', b'{"traceEv'],
+)
+def test_json_that_is_no_trace_is_refused(text):
+    with pytest.raises(ValueError, match="f: (JSON, but )?not a trace"):
+        read(text, "f")

@@ -1,0 +1,206 @@
+import gzip
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+
+import pandas as pd
+import pytest
+from conftest import ROOT, complete, launched
+
+from workbench import traces
+from workbench.tables import EVENTS, LEDGER, MEASUREMENTS
+from workbench.traces import load_run, read_events, read_measurements
+
+STEP = complete("user_annotation", "ProfilerStep#1", 100, 1000)
+WORK = [STEP, *launched("gemm", 200, 300, launch_ts=150, correlation=1)]
+
+
+def of_rank(rank, world_size=2):
+    return {"distributedInfo": {"rank": rank, "world_size": world_size, "backend": "nccl"}}
+
+
+def test_a_file_becomes_events_in_seconds_since_the_first(write_trace):
+    run = load_run(write_trace(WORK, **of_rank(1)))
+    assert list(run.events) == list(EVENTS) and list(run.ledger) == list(LEDGER)
+    gemm = run.events[run.events["name"] == "gemm"].iloc[0]
+    assert gemm["rank"] == 1
+    assert (gemm["start_s"], gemm["end_s"]) == (pytest.approx(1e-4), pytest.approx(4e-4))
+
+
+def test_the_format_is_told_by_content_never_by_name(write_trace):
+    path = write_trace(WORK, name="trace.json.gz", **of_rank(0))
+    assert load_run(path.rename(path.with_name("notes.txt"))).info["ranks"] == [0]
+
+
+def test_a_folder_is_one_run_and_its_ranks_share_an_axis(write_trace):
+    write_trace(WORK, "run/a.json", **of_rank(0), baseTimeNanoseconds=10**18)
+    path = write_trace(WORK, "run/b.json.gz", **of_rank(1), baseTimeNanoseconds=10**18 + 5000)
+    events = load_run(path.parent).events
+    start = events[events["name"] == "gemm"].set_index("rank")["start_s"]
+    assert start[1] - start[0] == pytest.approx(5e-6, abs=1e-12)
+
+
+def test_ranks_read_by_an_executor_are_the_same(write_trace):
+    for rank in range(2):
+        path = write_trace(WORK, f"run/{rank}.json", **of_rank(rank))
+    with ProcessPoolExecutor(2) as executor:
+        run = load_run(path.parent, executor=executor)
+    pd.testing.assert_frame_equal(run.events, load_run(path.parent).events)
+
+
+def test_a_list_of_files_is_a_run(write_trace):
+    paths = [write_trace(WORK, f"{rank}.json", **of_rank(rank)) for rank in range(2)]
+    assert load_run(paths).info["ranks"] == [0, 1]
+
+
+def test_other_files_of_a_folder_are_skipped_and_accounted_for(write_trace):
+    path = write_trace(WORK, "run/rank0.json", **of_rank(0, 1))
+    (path.parent / "notes.json").write_text('{"remember": "the milk"}')
+    (path.parent / "gradients.csv").write_text("name,nbytes\n")
+    ledger = load_run(path.parent).ledger
+    skipped = ledger[(ledger["what"] == "file") & ~ledger["kept"]]
+    assert {file.rsplit("/", 1)[1] for file in skipped["file"]} == {"notes.json", "gradients.csv"}
+    assert skipped["why"].str.contains("not a trace").all()
+
+
+def test_the_fields_of_run_json_describe_the_run(write_trace):
+    path = write_trace(WORK, "run/rank0.json", **of_rank(0, 1))
+    (path.parent / "run.json").write_text('{"hardware": "one CPU", "batch": 8}')
+    run = load_run(path.parent)
+    assert (run.info["hardware"], run.info["batch"]) == ("one CPU", 8)
+
+
+def test_missing_ranks_are_said(write_trace):
+    ledger = load_run(write_trace(WORK, **of_rank(2, world_size=4))).ledger
+    assert ledger["why"].str.contains("3 of 4 ranks have no file: 0, 1, 3").any()
+
+
+def test_two_files_of_one_rank_are_refused(write_trace):
+    paths = [write_trace(WORK, f"{name}.json", **of_rank(0)) for name in "ab"]
+    with pytest.raises(ValueError, match=r"two files claim rank 0: .*a\.json and .*b\.json"):
+        load_run(paths)
+
+
+def test_a_rank_the_file_does_not_tell_comes_from_its_name(write_trace):
+    run = load_run(write_trace(WORK, name="rank-34.json"))
+    assert set(run.events["rank"]) == {34}
+    assert run.ledger["why"].str.contains("34 taken from its name").any()
+
+
+def test_no_rank_anywhere_is_warned_of_and_kept_as_unknown(write_trace):
+    with pytest.warns(UserWarning, match="no rank in the file: kept as rank <NA>"):
+        run = load_run(write_trace(WORK))
+    assert run.events["rank"].isna().all()
+
+
+def test_several_files_without_rank_are_refused(write_trace):
+    paths = [write_trace(WORK, f"{name}.json") for name in "ab"]
+    with pytest.raises(ValueError, match=r"Put rank<N> into each file's name"):
+        load_run(paths)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere.json: no such file or folder"):
+        load_run(tmp_path / "nowhere.json")
+
+
+def test_a_folder_without_traces_says_what_it_holds(tmp_path):
+    (tmp_path / "readme.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"no trace in this folder.*found 1 files: readme\.txt"):
+        load_run(tmp_path)
+
+
+def test_an_empty_folder_says_so(tmp_path):
+    with pytest.raises(ValueError, match="found 0 files: none"):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"nodes": []}', "", "hello", "[]", '"text"', "{}"])
+def test_a_file_that_is_no_trace_is_refused_with_its_path(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"x\.json: .*trace"):
+        load_run(path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_a_cut_gzip_gives_what_was_before_the_cut_and_one_warning(write_trace, share):
+    events = WORK + [complete("kernel", f"k{i}", 600 + i, 1) for i in range(2000)]
+    path = write_trace(events, "trace.json.gz", **of_rank(0, 1))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = load_run(path)
+    assert len(caught) == 1
+    assert "cut or damaged" in str(caught[0].message)
+    kept = run.ledger.loc[run.ledger["kept"], "n_events"].sum()
+    assert len(run.events) == kept
+    assert 0 < kept < len(events)
+
+
+def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MAX_BYTES", 2**20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b"[" + b" " * 2**24))
+    with pytest.raises(ValueError, match="more than the limit of 1.00 MiB"):
+        load_run(path)
+
+
+def test_a_trace_without_kernels_is_one_clear_warning(write_trace):
+    events = [STEP, complete("cpu_op", "aten::mm", 150, 5)]
+    with pytest.warns(UserWarning, match="the profiler recorded no GPU kernel"):
+        load_run(write_trace(events, **of_rank(0, 1)))
+
+
+def test_names_from_a_file_are_escaped_in_the_notebook(write_trace):
+    path = write_trace(WORK, "<script>alert(1)<\u2215script>.json", **of_rank(0, 1))
+    assert "<script>" not in load_run(path)._repr_html_()
+    assert "&lt;script&gt;" in load_run(path)._repr_html_()
+
+
+def test_a_run_reads_as_text(write_trace):
+    text = str(load_run(write_trace(WORK, **of_rank(0, 2))))
+    assert "ranks: 0 of 2" in text and "1 in" in text and "3 kept, 0 not" in text
+
+
+def test_a_sweep_is_told_by_content(tmp_path):
+    path = tmp_path / "sweep.dat"
+    path.write_text("# ours\nop,n_workers,n_nodes,nbytes,seconds\nall_reduce,2,1,1024,0.001\n")
+    assert list(read_measurements(path)) == list(MEASUREMENTS)
+
+
+def test_the_line_that_cannot_be_read_is_warned_of(shared):
+    with pytest.warns(UserWarning, match="line 10 left out.*NaNbad"):
+        table = read_measurements(shared / "cases/r30e_nccltests_broken_row.log")
+    assert table["seconds"].tolist() == [1e-4]
+
+
+def test_an_empty_log_is_refused(tmp_path):
+    (tmp_path / "empty.log").write_text("")
+    with pytest.raises(ValueError, match=r"empty\.log: no timed collective"):
+        read_measurements(tmp_path / "empty.log")
+
+
+def test_every_real_trace_adds_up_to_its_events(shared):
+    table = pd.read_csv(shared / "traces/breakdown.csv")
+    for row in table[~table["file"].str.contains("tar")].itertuples():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # ranks and kernels some do not hold
+            run = load_run(shared / "traces" / row.file)
+        assert run.ledger["n_events"].sum() == row.n_events, row.file
+        assert run.ledger.loc[run.ledger["kept"], "n_events"].sum() == len(run.events), row.file
+
+
+def test_four_real_ranks_load_from_their_folder(shared):
+    events = read_events(shared / "traces/kineto/torchrec-4rank-straggler")
+    assert events["rank"].unique().tolist() == [0, 1, 2, 3]
+
+
+def test_loading_needs_none_of_the_heavy_packages():
+    code = "import sys, workbench.traces; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["torch", "seaborn", "statsmodels", "ipywidgets", "matplotlib"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *heavy], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
