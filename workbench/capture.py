@@ -143,6 +143,8 @@ def record(
     """
     if iterations < 1:
         raise ValueError(f"iterations: expected 1 or more, got {iterations}")
+    if not _trained(model):
+        raise ValueError("model: it has no parameter that requires a gradient, so nothing to train")
     folder = _empty(Path(folder))
     rank, load = _rank(), os.getloadavg()[0]
     sizes = {name: p.numel() * p.element_size() for name, p in _trained(model).items()}

@@ -1,0 +1,157 @@
+"""What is shipped in data/: small, with its sources, equal to what it was tabulated from."""
+
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.tables import GRADIENTS, MEASUREMENTS, check
+
+DATA = Path(__file__).parents[1] / "data"
+PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
+RUNS = ["resnet50-cpu-1", "resnet50-cpu-2", "transformer-cpu-1", "transformer-cpu-2"]
+SWEEPS = {
+    "nccl_32gpu_100gbit_ring.csv": "100g/ring-100g-stepexp2.txt",
+    "nccl_32gpu_100gbit.csv": "100g/100g-stepexp2-2.txt",
+}
+
+
+def source(name):
+    if not (PUBLISHED / name).exists():
+        pytest.skip(f"{name}: the table this was tabulated from is not beside the repository")
+    return pd.read_csv(PUBLISHED / name, comment="#")
+
+
+def shipped(name):
+    return pd.read_csv(DATA / name, comment="#")
+
+
+def test_data_stay_under_8_mb():
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 8e6
+
+
+@pytest.mark.parametrize("path", sorted(DATA.rglob("*.csv")), ids=lambda path: path.name)
+def test_tables_begin_with_their_source(path):
+    assert path.read_text(encoding="utf-8").startswith("# source: ")
+
+
+@pytest.mark.parametrize("folder", ["models", "published"])
+def test_tabulated_numbers_name_a_licence(folder):
+    for path in (DATA / folder).glob("*.csv"):
+        assert re.search(r"^# licences?: ", path.read_text(encoding="utf-8"), re.MULTILINE), path
+
+
+# Trainable parameters and tensors as published for torchvision, transformers and timm.
+@pytest.mark.parametrize(
+    ("model", "n_gradients", "n_parameters"),
+    [
+        ("alexnet", 16, 61_100_840),
+        ("vgg16", 32, 138_357_544),
+        ("vgg16_bn", 58, 138_365_992),
+        ("resnet18", 62, 11_689_512),
+        ("resnet50", 161, 25_557_032),
+        ("resnet101", 314, 44_549_160),
+        ("resnet152", 467, 60_192_808),
+        ("inception_v3", 292, 27_161_264),
+        ("bert_base", 206, 110_106_428),
+        ("bert_large", 398, 336_226_108),
+        ("gpt2", 148, 124_439_808),
+    ],
+)
+def test_models_have_their_published_size(model, n_gradients, n_parameters):
+    table = shipped("models/gradients.csv").query("model == @model")
+    assert (len(table), table["nbytes"].sum()) == (n_gradients, 4 * n_parameters)
+
+
+def test_model_sizes_equal_the_library_tables_in_reverse():
+    tensors = source("model_tensors_torch.csv")
+    table = shipped("models/gradients.csv")
+    compared = 0
+    for model, own in table.groupby("model"):
+        given = tensors[tensors["model"] == model].sort_values(
+            "index_registration_order", ascending=False
+        )
+        if len(given):
+            compared += 1
+            assert own["name"].tolist() == given["name"].tolist()
+            assert own["nbytes"].tolist() == given["bytes_fp32"].tolist()
+    assert compared == 12
+
+
+def test_v100_ready_times_sum_the_published_waits():
+    waits = source("netai20_backward_trace.csv").replace({"model": {"vgg16": "vgg16_bn"}})
+    own = shipped("published/v100_backward_trace.csv")
+    assert own["nbytes"].tolist() == waits["bytes"].tolist()
+    for model, table in own.groupby("model"):
+        each = np.diff(table["ready_s"], prepend=0.0)
+        np.testing.assert_allclose(
+            each, waits[waits["model"] == model]["wait_us"] / 1e6, atol=2e-12
+        )
+
+
+@pytest.mark.parametrize(("model", "backward_s"), [("resnet50", 0.0648066), ("vgg16_bn", 0.11162)])
+def test_v100_backward_times_and_sizes_fit_the_models(model, backward_s):
+    table = shipped("published/v100_backward_trace.csv").query("model == @model")
+    assert table["ready_s"].iloc[-1] == pytest.approx(backward_s, abs=1e-8)
+    assert (table["ready_s"].diff().dropna() >= 0).all()
+    sizes = shipped("models/gradients.csv").query("model == @model")
+    assert table["nbytes"].sum() == sizes["nbytes"].sum()
+
+
+def test_one_worker_times_are_those_beside_the_trace():
+    times = shipped("published/one_worker.csv").set_index("model")["seconds"]
+    assert times.to_dict() == {"resnet50": 0.128086, "resnet101": 0.192006, "vgg16_bn": 0.194524}
+    trace = shipped("published/v100_backward_trace.csv")
+    assert (trace["one_worker_s"] == trace["model"].map(times)).all()
+
+
+@pytest.mark.parametrize(("name", "file"), SWEEPS.items())
+def test_nccl_sweeps_equal_the_published_times(name, file):
+    own = check(shipped(f"published/{name}"), MEASUREMENTS, name)
+    given = source("dexhunter_nccl_allreduce_32gpu.csv").query("file == @file")
+    assert own["nbytes"].tolist() == given["bytes"].tolist()
+    np.testing.assert_allclose(own["seconds"], given["time_us"] / 1e6, rtol=1e-12)
+    assert set(own["n_workers"]) == {32} and set(own["n_nodes"]) == {8}
+
+
+def test_own_sweep_covers_1_kib_to_64_mib():
+    table = check(shipped("runs/gloo-sweep/all_reduce.csv"), MEASUREMENTS, "own sweep")
+    assert table["nbytes"].tolist() == [2**k for k in range(10, 27)]
+    assert set(table["n_workers"]) == {2} and set(table["n_nodes"]) == {1}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_say_that_they_are_cpu_runs(name):
+    run = json.loads((DATA / "runs" / name / "run.json").read_text(encoding="utf-8"))
+    assert run["kind"].startswith("CPU run, no GPU")
+    assert run["backend"] == ("gloo" if run["world_size"] == 2 else "none")
+    assert run["n_nodes"] == 1
+    assert run["world_size"] == int(name[-1])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_hold_a_trace_and_hook_times_a_rank(name):
+    folder = DATA / "runs" / name
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    ranks = range(run["world_size"])
+    wanted = {f"rank{r}.json.gz" for r in ranks} | {f"gradients_rank{r}.csv" for r in ranks}
+    assert {path.name for path in folder.iterdir()} == wanted | {"run.json"}
+    for rank in ranks:
+        times = check(shipped(f"runs/{name}/gradients_rank{rank}.csv"), GRADIENTS, name)
+        each = times.groupby("iteration")
+        assert (each.size() == run["n_gradients"]).all()
+        assert (each["ready_s"].diff().dropna() >= 0).all()
+        assert (each["nbytes"].sum() == run["gradient_bytes"]).all()
+
+
+@pytest.mark.parametrize("path", sorted(DATA.rglob("*.json.gz")), ids=lambda p: p.parent.name)
+def test_traces_hold_neither_host_nor_user_nor_path(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        text = file.read()
+    assert not re.search(r'"(host_name|hostname|traceName|user)"|/home/|/root/|/tmp/|/work/', text)
+    assert f'"{os.uname().nodename}"' not in text
