@@ -102,8 +102,9 @@ def report(ours: Side, peer: Side) -> None:
     left, right = ours.row(), peer.row()
     print(f"{'':40}{ours.name:>18}{peer.name:>18}{'ratio':>9}")
     for what in left:
-        ratio = f"{left[what] / right[what]:9.3f}" if right[what] else ""
-        print(f"{what:40}{left[what]:18.3f}{right[what]:18.3f}{ratio}")
+        if left[what] or right[what]:  # neither has a child when there is one rank
+            ratio = f"{left[what] / right[what]:9.3f}" if right[what] else ""
+            print(f"{what:40}{left[what]:18.3f}{right[what]:18.3f}{ratio}")
     faster = right["load, median, s"] / left["load, median, s"]
     verdict(f"{faster:.1f} times faster, at least {FASTER:g} required", faster >= FASTER)
     for what in ("peak memory of the process, MiB", "peak memory beyond imports, MiB"):
