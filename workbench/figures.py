@@ -110,8 +110,9 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
     backward_s = timeline.scenario.backward_s if backward_s is None else backward_s
     table = _filled(getattr(timeline, "timeline", timeline), TIMELINE, "draw_timeline")
     hidden_end = np.clip(table["end_s"], table["start_s"], np.fmax(table["start_s"], backward_s))
+    gap = min(0.4, 20 / len(table))  # points of white between messages; many leave no room for it
     ax.barh(1, backward_s / MS, height=0.6, color=COLOURS["compute"], label="backward")
-    ax.plot(table["ready_s"] / MS, np.full(len(table), 0.5), "v", color=INK, ms=3, label="ready")
+    ax.plot(table["ready_s"] / MS, np.full(len(table), 0.5), "|", color=INK, ms=6, label="ready")
     for label, kind, start, end in (
         ("communication", "comm", table["start_s"], hidden_end),
         ("exposed", "exposed", hidden_end, table["end_s"]),
@@ -119,7 +120,7 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
         spans = np.column_stack([start, end - start])[end > start] / MS
         if len(spans):
             ax.broken_barh(spans, (-0.3, 0.6), facecolor=COLOURS[kind], hatch=HATCHES[kind],
-                           edgecolor="white", linewidth=0.4, label=label)  # fmt: skip
+                           edgecolor="white", linewidth=gap, label=label)  # fmt: skip
     ax.axvline(backward_s / MS, color=INK, lw=0.6, ls=":")
     ax.set(xlabel="time since backward began (ms)", ylim=(-0.45, 1.45), xlim=(0, None))
     ax.set_yticks([0, 1], ["link", "worker"])
