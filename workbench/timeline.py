@@ -97,13 +97,13 @@ class Prediction:
             _event("compute", "forward", 0.0, forward_s, stream=0),
             _event("compute", "backward", forward_s, backward_end_s, stream=0),
         ]
-        if self.scenario.n_workers > 1:
+        n_workers = int(self.scenario.n_workers)
+        if n_workers > 1:  # a lone worker sends nothing
             sent = self.timeline[["nbytes", "start_s", "end_s"]].itertuples(index=False)
             for nbytes, start_s, stop_s in sent:
-                message = {"op": "all_reduce", "nbytes": nbytes, "stream": 1}
-                message["n_workers"] = int(self.scenario.n_workers)
-                row = _event("comm", "all_reduce", forward_s + start_s, forward_s + stop_s)
-                rows.append(row | message)
+                span = forward_s + start_s, forward_s + stop_s
+                row = _event("comm", "all_reduce", *span, stream=1)
+                rows.append(row | {"op": "all_reduce", "nbytes": nbytes, "n_workers": n_workers})
         return pd.DataFrame(rows, columns=list(EVENTS)).astype(_EVENT_TYPES)
 
 
@@ -162,7 +162,7 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
     """Return one row a combination of the grid's values, in the order of itertools.product.
 
     Each keyword is a field of Scenario with a list of values; columns are those fields, then
-    iteration_s and exposed_comm_s (s) and scaling_factor. All workers counts are computed at once;
+    iteration_s and exposed_comm_s (s) and scaling_factor. All numbers of workers are computed at once;
     `executor`, any concurrent.futures.Executor, spreads the other combinations.
 
         sweep(scenario, n_workers=range(1, 1025), fusion=[PerTensor(), DDPBuckets()])
@@ -269,7 +269,7 @@ _EVENT_TYPES = {
 }
 
 
-def _event(kind: str, name: str, start_s: float, end_s: float, stream=1, thread=-1) -> dict:
+def _event(kind: str, name: str, start_s: float, end_s: float, stream: int, thread=-1) -> dict:
     place = {"rank": 0, "stream": stream, "thread": thread, "iteration": 0, "correlation": -1}
     what = {"kind": kind, "op": "", "name": name, "nbytes": pd.NA, "n_workers": pd.NA}
     return place | what | {"start_s": start_s, "end_s": end_s}

@@ -1,0 +1,246 @@
+"""The timeline: the recursion by hand, its closed form, sweeps, events, and what is refused."""
+
+import itertools
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.costs import Affine, Link, Ring
+from workbench.fusion import DDPBuckets, OneMessage, PerTensor
+from workbench.iterations import collectives, iterations
+from workbench.tables import EVENTS, TIMELINE
+from workbench.timeline import Scenario, last_end, predict, schedule, sweep
+
+repeatable = settings(deadline=None, derandomize=True)
+
+
+def buckets(ready) -> pd.DataFrame:
+    return pd.DataFrame({"n_gradients": 1, "nbytes": 100, "ready_s": np.asarray(ready, float)})
+
+
+def scenario(**changes) -> Scenario:
+    """Three gradients of 100, 200 and 300 bytes at 1, 2 and 4 s; a message takes 1 s + 10 ms/byte.
+
+    Per tensor: 1 to 3, 3 to 6, 6 to 10; backward ends at 5, so 5 s are exposed.
+    """
+    gradients = pd.DataFrame(
+        {"name": ["c", "b", "a"], "nbytes": [100, 200, 300], "ready_s": [1.0, 2.0, 4.0]}
+    )
+    given = {"all_reduce": Affine(Link(1.0, 0.01)), "fusion": PerTensor()}
+    base = Scenario(gradients, one_worker_s=10.0, backward_s=5.0, n_workers=2, **given)
+    return replace(base, **changes)
+
+
+def test_a_message_starts_when_its_bucket_is_ready_and_the_last_message_is_over():
+    timeline = schedule(buckets([1, 2, 9]), seconds=[3, 1, 1])
+    assert timeline["start_s"].tolist() == [1, 4, 9]
+    assert timeline["end_s"].tolist() == [4, 5, 10]
+
+
+def test_a_message_starts_no_earlier_than_the_host_launches_it():
+    timeline = schedule(buckets([1, 2, 3]), seconds=1.0, launch_s=[0.5, 7, 6])
+    assert timeline["start_s"].tolist() == [1, 7, 8]
+
+
+def test_a_schedule_has_the_columns_of_a_timeline_and_leaves_its_buckets():
+    table = buckets([1, 2])
+    before = table.copy(deep=True)
+    assert list(schedule(table, [1, 1])) == list(TIMELINE)
+    pd.testing.assert_frame_equal(table, before)
+
+
+QUEUES = st.lists(st.tuples(*[st.floats(0, 100)] * 3), min_size=1, max_size=40)
+
+
+@repeatable
+@given(QUEUES)
+def test_the_last_end_equals_the_closed_form(queue):
+    ready, launch, seconds = np.array(queue).T
+    end = schedule(buckets(ready), seconds, launch)["end_s"].iloc[-1]
+    assert last_end(np.maximum(ready, launch), seconds) == pytest.approx(end)
+
+
+@repeatable
+@given(QUEUES)
+def test_messages_never_overlap_and_never_wait_without_reason(queue):
+    ready, launch, seconds = np.array(queue).T
+    timeline = schedule(buckets(ready), seconds, launch)
+    start, previous = timeline["start_s"].to_numpy(), timeline["end_s"].shift(fill_value=0.0)
+    reasons = np.stack([ready, launch, previous])
+    assert (start >= reasons).all()
+    assert (start == reasons).any(axis=0).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seconds": [1, 1, 1]}, "seconds: expected one number or 2, one a bucket; got 3"),
+        ({"seconds": [1, np.nan]}, "seconds: expected finite s; got nan"),
+        ({"seconds": [1, -1]}, "seconds: expected costs from 0 s up, got -1"),
+        ({"launch_s": pd.array([1, pd.NA])}, "launch_s: expected finite s"),
+        ({"buckets": buckets([1, np.inf])}, "ready_s of buckets: expected finite s"),
+        ({"buckets": buckets([1, 2]).drop(columns="nbytes")}, "missing column nbytes"),
+    ],
+)
+def test_a_schedule_refuses_times_that_cannot_be(changed, message):
+    with pytest.raises(ValueError, match=message):
+        schedule(**({"buckets": buckets([1, 2]), "seconds": [1, 1]} | changed))
+
+
+def test_prediction_by_hand():
+    prediction = predict(scenario())
+    assert prediction.timeline["end_s"].tolist() == pytest.approx([3, 6, 10])
+    assert prediction.exposed_comm_s == pytest.approx(5)
+    assert prediction.iteration_s == pytest.approx(15)
+    assert prediction.scaling_factor == pytest.approx(10 / 15)
+
+
+def test_fusing_saves_latency_and_loses_overlap():
+    # one message of 600 bytes: ready at 4, 7 s long, ends at 11: 6 s exposed
+    assert predict(scenario(fusion=OneMessage())).exposed_comm_s == pytest.approx(6)
+
+
+def test_without_overlap_every_message_waits_for_backward():
+    timeline = predict(scenario(overlap=False)).timeline
+    assert timeline["start_s"].tolist() == pytest.approx([5, 7, 10])
+
+
+def test_messages_hidden_behind_backward_cost_nothing():
+    assert predict(scenario(all_reduce=Affine(Link(0.1, 0.0)))).scaling_factor == 1
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_one_worker_scales_perfectly_whatever_its_cost_function_says(overlap):
+    dear = scenario(n_workers=1, overlap=overlap, all_reduce=lambda nbytes, n: 5.0)
+    assert predict(dear).scaling_factor == 1
+
+
+def test_a_last_gradient_late_by_rounding_exposes_nothing():
+    late = scenario(backward_s=4.0 * (1 - 1e-12), n_workers=1)
+    assert predict(late).exposed_comm_s == 0
+
+
+GRID = {
+    "fusion": [PerTensor(), OneMessage(), DDPBuckets(150, 250)],
+    "n_workers": [1, 2, 7, 64],
+    "overlap": [True, False],
+}
+RESULTS = ["iteration_s", "exposed_comm_s", "scaling_factor"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(GRID)))
+def test_a_sweep_is_one_prediction_a_combination_in_the_order_of_product(order):
+    grid = {name: GRID[name] for name in order}
+    base = scenario(all_reduce=Ring(Link(0.05, 0.004)))
+    table = sweep(base, **grid)
+    rows = []
+    for values in itertools.product(*grid.values()):
+        each = predict(replace(base, **dict(zip(grid, values, strict=True))))
+        rows.append((*values, *(getattr(each, name) for name in RESULTS)))
+    pd.testing.assert_frame_equal(table, pd.DataFrame(rows, columns=[*grid, *RESULTS]))
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_an_executor_gives_the_same_rows(pool):
+    base = scenario(all_reduce=Ring(Link(0.05, 0.004)))
+    with pool(2) as executor:
+        pd.testing.assert_frame_equal(sweep(base, executor, **GRID), sweep(base, **GRID))
+
+
+def test_a_sweep_may_vary_times_and_gradients():
+    base = scenario()
+    table = sweep(base, one_worker_s=[10.0, 20.0], gradients=[base.gradients, base.gradients])
+    assert table["scaling_factor"].tolist() == pytest.approx([10 / 15] * 2 + [20 / 25] * 2)
+
+
+def test_a_sweep_without_a_grid_is_the_prediction():
+    assert sweep(scenario()).to_dict("records") == [
+        {"iteration_s": 15.0, "exposed_comm_s": 5.0, "scaling_factor": pytest.approx(10 / 15)}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ({"workers": [1, 2]}, "gradients, one_worker_s, .*n_workers, .*overlap; got 'workers'"),
+        ({"n_workers": 8}, "n_workers: expected a list of values, got 8"),
+        ({"fusion": PerTensor()}, "fusion: expected a list of values, got PerTensor"),
+        ({"n_workers": []}, "n_workers: expected at least one value"),
+        ({"n_workers": [1, 0]}, "n_workers: expected whole numbers from 1 up, got 0"),
+        ({"backward_s": [5.0, 50.0]}, "backward_s: expected at most one_worker_s"),
+    ],
+)
+def test_a_sweep_refuses_what_a_scenario_does_not_know(grid, message):
+    with pytest.raises(ValueError, match=message):
+        sweep(scenario(), **grid)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"one_worker_s": 0.0}, "one_worker_s: expected s above 0"),
+        ({"one_worker_s": np.nan}, "one_worker_s: expected s above 0, got nan"),
+        ({"backward_s": 10.1}, "backward_s: expected at most one_worker_s, 10.0 s; got 10.1"),
+        ({"backward_s": 3.9}, "backward_s: expected the last gradient's ready time, 4.0 s"),
+        ({"backward_s": np.nan}, "backward_s: expected .*got nan"),
+        ({"n_workers": 0}, "n_workers: expected whole numbers from 1 up, got 0"),
+        ({"n_workers": 2.5}, "n_workers: expected whole numbers from 1 up, got 2.5"),
+        ({"n_workers": [2, 4]}, "n_workers: expected one number; use sweep"),
+        ({"all_reduce": 1e-3}, "all_reduce: expected a callable, got 0.001"),
+        ({"fusion": "ddp"}, "fusion: expected a callable, got 'ddp'"),
+    ],
+)
+def test_a_scenario_refuses_what_cannot_be(changes, message):
+    with pytest.raises(ValueError, match=message):
+        scenario(**changes)
+
+
+def test_a_scenario_refuses_gradients_without_sizes():
+    unknown = scenario().gradients.assign(nbytes=pd.array([100, pd.NA, 300]))
+    with pytest.raises(ValueError, match="pass a model table"):
+        scenario(gradients=unknown)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, np.nan, np.inf])
+def test_a_cost_that_is_no_time_is_refused(seconds):
+    with pytest.raises(ValueError, match="all_reduce: expected a cost of finite s"):
+        predict(scenario(all_reduce=lambda nbytes, n: np.full(np.shape(nbytes), seconds)))
+
+
+def test_predicted_events_have_the_columns_and_types_of_events():
+    events = predict(scenario()).to_events()
+    whole = {"rank": "Int64", "nbytes": "Int64", "n_workers": "Int64"}
+    whole |= dict.fromkeys(["stream", "thread", "iteration", "correlation"], "int64")
+    text = dict.fromkeys(["kind", "op", "name"], "str")
+    types = whole | text | {"start_s": "float64", "end_s": "float64"}
+    assert events.dtypes.astype(str).to_dict() == types and list(events) == list(EVENTS)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("policy", GRID["fusion"])
+def test_a_predicted_iteration_measures_as_predicted(policy, overlap, n_workers):
+    prediction = predict(scenario(fusion=policy, overlap=overlap, n_workers=n_workers))
+    measured = iterations(prediction.to_events()).squeeze()
+    assert measured["exposed_comm_s"] == pytest.approx(prediction.exposed_comm_s)
+    assert measured["duration_s"] == pytest.approx(prediction.iteration_s)
+    assert measured["compute_s"] == pytest.approx(prediction.scenario.one_worker_s)
+
+
+def test_predicted_messages_measure_as_scheduled():
+    prediction = predict(scenario())
+    found = collectives(prediction.to_events())
+    assert found["nbytes"].tolist() == [100, 200, 300]
+    # backward begins at 10 - 5 s of the iteration
+    assert (found["start_s"] - 5).tolist() == pytest.approx([1, 3, 6])
+    assert found["n_workers"].tolist() == [2, 2, 2]
+
+
+def test_one_worker_sends_no_message():
+    events = predict(scenario(n_workers=1)).to_events()
+    assert (events["kind"] != "comm").all()
