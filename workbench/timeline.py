@@ -162,7 +162,7 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
     """Return one row a combination of the grid's values, in the order of itertools.product.
 
     Each keyword is a field of Scenario with a list of values; columns are those fields, then
-    iteration_s and exposed_comm_s (s) and scaling_factor. All numbers of workers are computed at once;
+    iteration_s and exposed_comm_s (s) and scaling_factor. All n_workers are computed at once;
     `executor`, any concurrent.futures.Executor, spreads the other combinations.
 
         sweep(scenario, n_workers=range(1, 1025), fusion=[PerTensor(), DDPBuckets()])
