@@ -72,11 +72,18 @@ def test_published_sweep_of_32_gpus():
     )
     fit = fit_all_reduce(sweep, min_bytes=MIB)
     beta = fit.model.link.beta
-    assert beta == pytest.approx(1.84e-10, rel=0.01)
+    assert beta / 1.84e-10 == pytest.approx(1, rel=0.01)
     assert 1 / beta == pytest.approx(5.4e9, rel=0.01)
-    assert fit_all_reduce(sweep, kind=Affine, min_bytes=MIB).model.link.beta == pytest.approx(
-        3.56e-10, rel=0.01
-    )
+    a_message_byte = fit_all_reduce(sweep, kind=Affine, min_bytes=MIB).model.link.beta
+    assert a_message_byte / 3.56e-10 == pytest.approx(1, rel=0.01)
+    assert np.abs(fit.relative_errors()).mean() < 0.01
+
+
+def test_the_shipped_ring_sweep_gives_the_same_price():
+    # the 512 sizes of that sweep with NCCL's ring, 1 MiB to 512 MiB
+    path = Path(__file__).parents[1] / "data" / "published" / "nccl_32gpu_100gbit_ring.csv"
+    fit = fit_all_reduce(pd.read_csv(path, comment="#"), min_bytes=MIB)
+    assert fit.model.link.beta / 1.84e-10 == pytest.approx(1, rel=0.01)
     assert np.abs(fit.relative_errors()).mean() < 0.01
 
 
