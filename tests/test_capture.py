@@ -100,17 +100,17 @@ def test_hooks_see_every_gradient_once_an_iteration_in_the_traces_order(alone):
     assert times["nbytes"].tolist() == [4 * n for n in elements]
 
 
-def test_hook_times_never_decrease_and_lie_inside_the_traces_operators(alone):
-    times = hook_times(alone)
-    assert (times.groupby("iteration")["ready_s"].diff().dropna() >= 0).all()
-    trace = trace_of(alone)
-    began = [e["ts"] for e in trace["traceEvents"] if e["name"] == "backward"]
-    operators = accumulations(trace)
-    # The mark "backward began" precedes the trace's annotation: two clocks read some us apart.
-    slack = 1e-3
-    for row, operator in zip(times.itertuples(), operators, strict=True):
-        first = (operator["ts"] - began[row.iteration - 2]) / 1e6
-        assert first - slack <= row.ready_s <= first + operator["dur"] / 1e6 + slack
+def test_hook_times_never_decrease(alone):
+    assert (hook_times(alone).groupby("iteration")["ready_s"].diff().dropna() >= 0).all()
+
+
+def test_hooks_mark_their_gradients_inside_the_traces_operators(alone):
+    operators = pd.DataFrame(accumulations(trace_of(alone)))[["ts", "dur"]] / 1e6
+    table = pd.concat([hook_times(alone), operators], axis=1)
+    # Hooks count from backward's beginning, the trace from its own: one offset an iteration.
+    least = (table["ts"] - table["ready_s"]).groupby(table["iteration"]).max()
+    most = (table["ts"] + table["dur"] - table["ready_s"]).groupby(table["iteration"]).min()
+    assert (least <= most + 2e-6).all()  # two clocks: torch's and Python's, us apart
 
 
 def test_traces_hold_neither_host_nor_path(alone):

@@ -94,10 +94,10 @@ def test_v100_ready_times_sum_the_published_waits():
         )
 
 
-@pytest.mark.parametrize(("model", "backward_s"), [("resnet50", 0.0648066), ("vgg16_bn", 0.11162)])
+@pytest.mark.parametrize(("model", "backward_s"), [("resnet50", 0.064807), ("vgg16_bn", 0.111620)])
 def test_v100_backward_times_and_sizes_fit_the_models(model, backward_s):
     table = shipped("published/v100_backward_trace.csv").query("model == @model")
-    assert table["ready_s"].iloc[-1] == pytest.approx(backward_s, abs=1e-8)
+    assert table["ready_s"].iloc[-1] == pytest.approx(backward_s, abs=1e-6)  # published to the us
     assert (table["ready_s"].diff().dropna() >= 0).all()
     sizes = shipped("models/gradients.csv").query("model == @model")
     assert table["nbytes"].sum() == sizes["nbytes"].sum()
