@@ -136,10 +136,11 @@ def _read_rank(path: Path, strict: bool):
     """(table or None, info, ledger) of one file; what is no trace is an error if `strict`."""
     file = str(path)
     try:
-        data, cut = _unpack(path)
-        if data[:1024].lstrip()[:1] not in (b"{", b"["):
-            raise ValueError(f"{file}: not a trace: expected JSON, it begins with {data[:40]!r}")
-        table, info, ledger = kineto.read(data, file)
+        *data, cut = _unpack(path)
+        if data[0][:1024].lstrip()[:1] not in (b"{", b"["):
+            start = bytes(data[0][:40])
+            raise ValueError(f"{file}: not a trace: expected JSON, it begins with {start!r}")
+        table, info, ledger = kineto.read(data.pop(), file)  # popped: the reader frees it early
     except ValueError as error:
         if strict:
             raise
@@ -170,7 +171,7 @@ def _note(info: dict, why: str, *, warn: bool = False) -> dict:
     return row | {"kept": True, "why": why, "warn": warn}
 
 
-def _unpack(path: Path) -> tuple[bytes, list[str]]:
+def _unpack(path: Path) -> tuple[bytes | bytearray, list[str]]:
     """The file's bytes, unpacked when they are gzip, and what was wrong with the packing."""
     with path.open("rb") as stream:
         packed = stream.read(2) == _GZIP
@@ -181,17 +182,17 @@ def _unpack(path: Path) -> tuple[bytes, list[str]]:
     return _gunzip(path)
 
 
-def _gunzip(path: Path) -> tuple[bytes, list[str]]:
+def _gunzip(path: Path) -> tuple[bytearray, list[str]]:
     """As much as a gzip file holds, member by member, and why it is not all."""
     data, unpacker, why = bytearray(), zlib.decompressobj(wbits=31), ""
     with path.open("rb") as stream:
         try:
-            while packed := unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**20):
+            while packed := unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**18):
                 if unpacker.eof:
                     if not packed.strip(b"\0"):  # padding after the last member
                         break
                     unpacker = zlib.decompressobj(wbits=31)
-                data += unpacker.decompress(packed, 2**24)
+                data += unpacker.decompress(packed, 2**20)
                 if len(data) > MAX_BYTES:
                     limit = format_bytes(MAX_BYTES)
                     raise ValueError(f"{path}: unpacks to more than the limit of {limit}")
@@ -200,9 +201,9 @@ def _gunzip(path: Path) -> tuple[bytes, list[str]]:
         except zlib.error as error:
             why = str(error)
     if not why:
-        return bytes(data), []
+        return data, []
     cut = f"the gzip data are cut or damaged ({why}): read {format_bytes(len(data))} of it"
-    return bytes(data), [f"{cut}. Copy or record the file again for the rest"]
+    return data, [f"{cut}. Copy or record the file again for the rest"]
 
 
 def _check_ranks(infos: list[dict]) -> None:

@@ -7,7 +7,7 @@ where the file has it. They stay integers, in ns, until the run's origin is know
 import re
 from collections import Counter
 from decimal import Decimal
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 import numpy as np
@@ -20,6 +20,9 @@ from .salvage import salvage
 Number = int | float | str | None
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Args(msgspec.Struct, gc=False):
     correlation: Number = None
     external: Number = msgspec.field(name="External id", default=None)
@@ -29,35 +32,45 @@ class _Args(msgspec.Struct, gc=False):
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
     dtype: Any = None
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b"null"))
-    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b"null"))
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NULL)
 
 
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
+class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event: an interval."""
+
     cat: str | None = ""
     name: str = ""
     ts: Number = None
     dur: Number = None
-    pid: Number = None
     tid: Number = None
     args: _Args | None = None
 
 
-class _ExactEvent(_Event, gc=False):
+class _ExactEvent(_Event, gc=False, tag="X"):
     ts: Decimal | None = None
     dur: Decimal | None = None
 
 
+# Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
+_OTHERS = {
+    phase: msgspec.defstruct(f"_{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
+    for phase in "BEiICbnestfPNODMVvRc(),"
+}
+_PHASE = {other: phase for phase, other in _OTHERS.items()}
+_ANY = Union[(_Event, *_PHASE)]
+_ANY_EXACT = Union[(_ExactEvent, *_PHASE)]
+
+
 class _Trace(msgspec.Struct):
-    traceEvents: list[_Event] | msgspec.UnsetType = msgspec.UNSET
+    traceEvents: list[_ANY] | msgspec.UnsetType = msgspec.UNSET
     distributedInfo: Any = None
     deviceProperties: Any = None
     baseTimeNanoseconds: Any = None
 
 
 class _ExactTrace(_Trace):
-    traceEvents: list[_ExactEvent] | msgspec.UnsetType = msgspec.UNSET
+    traceEvents: list[_ANY_EXACT] | msgspec.UnsetType = msgspec.UNSET
 
 
 _KINDS = {
@@ -99,6 +112,7 @@ def read(data: bytes, file: str) -> tuple[pd.DataFrame, dict, list[dict]]:
     Raises ValueError when nothing in it is a trace.
     """
     trace, found, ledger = _decode(data, file)
+    del data  # large, and needed no more
     info = _info(trace)
     kept, dropped = _intervals(found)
     start, end, usable, unusable = _times(kept)
@@ -133,7 +147,7 @@ def _decode(data: bytes, file: str) -> tuple[_Trace, list[_Event], list[dict]]:
         trace = msgspec.json.decode(data, type=_Trace)
         if trace.traceEvents is msgspec.UNSET:
             raise ValueError(f"{file}: JSON, but not a trace: expected a list under traceEvents")
-        if any(type(e.ts) is float and e.ts >= _FLOAT_LIMIT_US for e in trace.traceEvents):
+        if any(map(_inexact, trace.traceEvents)):
             trace = msgspec.json.decode(data, type=_ExactTrace)
         return trace, trace.traceEvents, []
     except msgspec.MsgspecError:
@@ -141,7 +155,7 @@ def _decode(data: bytes, file: str) -> tuple[_Trace, list[_Event], list[dict]]:
     found, odd = [], Counter()
     for item in objects:
         try:
-            found.append(msgspec.json.decode(msgspec.json.encode(item), type=_ExactEvent))
+            found.append(msgspec.json.decode(msgspec.json.encode(item), type=_ANY_EXACT))
         except (msgspec.MsgspecError, ValueError) as error:
             odd[str(error).removesuffix("`").replace(" - at `$", "", 1)] += 1
     lost += [
@@ -176,18 +190,34 @@ def _integer(value) -> int | None:
     return int(value) if abs(value) < 2**63 else None
 
 
-def _intervals(found: list[_Event]) -> tuple[list[_Event], Counter]:
+def _inexact(event) -> bool:
+    return type(event) is _Event and type(event.ts) is float and event.ts >= _FLOAT_LIMIT_US
+
+
+def _intervals(found: list) -> tuple[list[_Event], Counter]:
     """The complete events, and a count of the others by (what, why)."""
-    kept, dropped = [], Counter()
-    for event in found:
-        if event.ph == "X" and event.ts is not None and event.dur is not None:
-            kept.append(event)
-        elif event.ph == "X":
-            dropped["ph X", "ts or dur is missing"] += 1
-        else:
-            why = _NOT_INTERVALS.get(event.ph, "not a complete event (ph X)")
-            dropped[f"ph {event.ph or 'missing'}", why] += 1
+    types = Counter(map(type, found))
+    dropped = Counter()
+    for other, phase in _PHASE.items():
+        if types[other]:
+            why = _NOT_INTERVALS.get(phase, "not a complete event (ph X)")
+            dropped[f"ph {phase}", why] = types[other]
+    complete = [event for event in found if isinstance(event, _Event)]
+    kept = [event for event in complete if event.ts is not None and event.dur is not None]
+    for event in complete:
+        _detach(event)
+    if len(kept) < len(complete):
+        dropped["ph X", "ts or dur is missing"] = len(complete) - len(kept)
     return kept, dropped
+
+
+def _detach(event: _Event) -> None:
+    """Keep the shapes that count on their own, so that the file's bytes can be freed."""
+    args = event.args
+    if args is not None and not (args.dims is _NULL and args.types is _NULL):
+        needed = meaning.has_shape(event.name)
+        args.dims = args.dims.copy() if needed else _NULL
+        args.types = args.types.copy() if needed else _NULL
 
 
 def _times(kept: list[_Event]):
@@ -275,8 +305,6 @@ def _per_unique(values: list, function) -> np.ndarray:
 
 def _integers(values: list) -> np.ndarray:
     """int64 of each value, -1 where there is none."""
-    if set(map(type, values)) <= {int, type(None)}:
-        known = [-1 if value is None else value for value in values]
-    else:
-        known = [-1 if (n := _integer(value)) is None else n for value in values]
-    return np.array([n if abs(n) < 2**63 else -1 for n in known], dtype=np.int64)
+    known = {value: _integer(value) for value in set(values)}
+    known = {value: -1 if number is None else number for value, number in known.items()}
+    return np.fromiter((known[value] for value in values), dtype=np.int64, count=len(values))

@@ -11,11 +11,16 @@ import pandas as pd
 
 from .collectives import collective, dtype_bytes
 
-GRADIENT = "torch::autograd::AccumulateGrad"
+_GRADIENT = "torch::autograd::AccumulateGrad"
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _CALL = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):|^c10d::|^record_param_comms$")
 _HOST_MESSAGE = re.compile(r"^(?:gloo|mpi):")
 _WAITING = re.compile(r"wait|synchronize|barrier", re.IGNORECASE)
+
+
+def has_shape(name: str) -> bool:
+    """Whether the shape of such a row's input is a message's or a gradient's size."""
+    return name == _GRADIENT or _CALL.search(name) is not None
 
 
 def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
@@ -189,9 +194,9 @@ def _calls(table: pd.DataFrame, args: list, names, rows: np.ndarray) -> np.ndarr
 def size_gradients(table: pd.DataFrame, args: list) -> None:
     """Set nbytes of the operators that accumulate a gradient, where shapes were recorded."""
     categories = table["name"].cat.categories
-    if GRADIENT not in categories:
+    if _GRADIENT not in categories:
         return
-    rows = np.flatnonzero(table["name"].cat.codes == categories.get_loc(GRADIENT))
+    rows = np.flatnonzero(table["name"].cat.codes == categories.get_loc(_GRADIENT))
     sizes = [_gradient_bytes(args[row]) for row in rows]
     table.loc[rows, "nbytes"] = pd.array(sizes, dtype="Int64")
 
