@@ -17,16 +17,19 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from workbench.costs import Link, Ring
 from workbench.figures import (
     COLOURS,
     HATCHES,
     REPOSITORY,
     draw_breakdown,
+    draw_fit,
     draw_scaling,
     draw_timeline,
     paper,
     save,
 )
+from workbench.fits import fit_all_reduce
 
 TIMELINE = pd.DataFrame(
     {
@@ -53,6 +56,19 @@ ITERATIONS = pd.DataFrame(
         "exposed_comm_s": [0.02, 0.02],
         "exposed_memory_s": [0.01, 0.01],
         "idle_s": [0.01, 0.02],
+    }
+)
+
+
+SIZES = np.array([1, 2, 4, 8, 16]) * 2**20
+MEASURED = pd.DataFrame(
+    {
+        "op": "all_reduce",
+        "n_workers": np.repeat([4, 8], 5),
+        "n_nodes": 1,
+        "nbytes": np.tile(SIZES, 2),
+        "seconds": np.concatenate([Ring(Link(1e-5, 1e-9))(SIZES, n) for n in (4, 8)])
+        * np.tile([1.02, 0.98, 1.01, 0.99, 1.0], 2),
     }
 )
 
@@ -178,12 +194,66 @@ def test_curves_differ_in_marker_and_dash_and_grey(ax):
         (lambda ax: draw_timeline(ax, TIMELINE, backward_s=0.06), ("(ms)", "")),
         (lambda ax: draw_breakdown(ax, ITERATIONS), ("(ms)", "iteration")),
         (lambda ax: draw_scaling(ax, SCALING, label="policy"), ("workers", "scaling factor")),
+        (lambda ax: draw_fit(ax, fit_all_reduce(MEASURED)), ("(MiB)", "(ms)")),
     ],
-    ids=["timeline", "breakdown", "scaling"],
+    ids=["timeline", "breakdown", "scaling", "fit"],
 )
 def test_every_drawing_returns_its_axes_with_units_on_them(ax, draw, labels):
     assert draw(ax) is ax
     assert labels[0] in ax.get_xlabel() and labels[1] in ax.get_ylabel()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: draw_timeline(ax, TIMELINE, backward_s=0.06),
+        lambda ax: draw_breakdown(ax, ITERATIONS),
+        lambda ax: draw_scaling(ax, SCALING, label="policy", fitted_to=4, at=2),
+        lambda ax: draw_fit(ax, fit_all_reduce(MEASURED)),
+    ],
+    ids=["timeline", "breakdown", "scaling", "fit"],
+)
+def test_the_layout_settles_and_fills_the_figure(ax, draw):
+    draw(ax)
+    for _ in range(2):  # a tick label at the edge may take a second pass
+        ax.figure.canvas.draw()
+    first = ax.get_position().bounds
+    for _ in range(4):
+        ax.figure.canvas.draw()
+    # A drift with every drawing would make the saved figure differ from the one seen.
+    assert ax.get_position().bounds == pytest.approx(first, abs=0.005)
+    assert first[2] > 0.6 and first[3] > 0.5
+
+
+@pytest.mark.parametrize("n_messages", [1, 300])
+def test_no_text_of_a_timeline_leaves_the_figure(ax, n_messages):
+    table = pd.concat([TIMELINE[:1]] * n_messages, ignore_index=True)
+    draw_timeline(ax, table, backward_s=0.030)
+    ax.figure.canvas.draw()
+    page = ax.figure.bbox
+    for text in [*ax.get_legend().texts, *ax.get_yticklabels(), ax.xaxis.label]:
+        box = text.get_window_extent()
+        assert box.x0 >= page.x0 and box.x1 <= page.x1, text.get_text()
+
+
+def test_a_fit_shows_every_measured_point_and_its_line(ax):
+    draw_fit(ax, fit_all_reduce(MEASURED))
+    points, line = ax.lines[:2]
+    assert points.get_xdata() == pytest.approx([1, 2, 4, 8, 16])
+    assert points.get_ydata() == pytest.approx(MEASURED["seconds"][:5] * 1000)
+    # 4 workers: 6 hops of alpha and 1.5 bytes moved a byte
+    assert line.get_ydata() == pytest.approx(6 * 0.01 + 1.5 * SIZES * 1e-6, rel=0.05)
+    labels = ax.get_legend_handles_labels()[1]
+    assert "measured, 4 workers" in labels and "fit, 8 workers" in labels
+
+
+def test_a_fit_shows_its_card_with_intervals(ax):
+    fit = fit_all_reduce(MEASURED)
+    draw_fit(ax, fit)
+    text, card = ax.texts[0].get_text(), fit.card()
+    for row in ("alpha", "1/beta"):
+        for column in ("value", "unit", "low", "high"):
+            assert card.loc[row, column] in text
 
 
 def test_the_exposed_part_of_a_timeline_is_what_lies_beyond_backward(ax):

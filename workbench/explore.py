@@ -32,7 +32,6 @@ from .fusion import DDPBuckets, OneMessage, PerTensor
 from .timeline import Prediction, Scenario, predict, sweep
 from .units import GBIT, MIB, US, format_seconds
 
-DPI = 200  # screen pixels to an inch of the paper figure: 666 across a column of 3.33 in
 WORKERS = [2**k for k in range(11)]  # 1 to 1,024
 
 
@@ -110,7 +109,7 @@ class Explorer(VBox):
         self._target = {"name": name, "folder": folder, "inputs": inputs}
         self._controls = _controls(scenario)
         self._at_start = {name: control.value for name, control in self._controls.items()}
-        width, height = (inches * DPI for inches in paper()["figure.figsize"])
+        width, height = (inches * paper()["figure.dpi"] for inches in paper()["figure.figsize"])
         size = Layout(width=f"{width:.0f}px", height=f"{height:.0f}px")  # fixed: no page jumps
         self._image = _named(Image(format="png", layout=size), "wb-image")
         self._status = _named(HTML(), "wb-status")
@@ -135,7 +134,7 @@ class Explorer(VBox):
         picture = self._picture(scenario, policies)
         with mpl.rc_context(paper()):
             png = io.BytesIO()
-            _figure(picture).savefig(png, format="png", dpi=DPI, pil_kwargs={"compress_level": 1})
+            _figure(picture).savefig(png, format="png", pil_kwargs={"compress_level": 1})
         self._image.value = png.getvalue()
         self.scenario = scenario
         return escape(picture.words)

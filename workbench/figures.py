@@ -75,6 +75,7 @@ def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -
     width = widths[columns - 1]
     return FIXED | {
         "figure.figsize": (width, width * ratio),
+        "figure.dpi": 200,  # on screen: a column is 666 pixels wide
         "figure.constrained_layout.use": True,
         "figure.constrained_layout.h_pad": 0.02,
         "figure.constrained_layout.w_pad": 0.02,
@@ -219,25 +220,21 @@ def draw_scaling(
     markers, dashes = zip(*_cues(n_curves), strict=True)
     sns.lineplot(
         table, x="n_workers", y="scaling_factor", hue=label, style=label, estimator=None, ax=ax,
-        palette=_shades(n_curves), markers=list(markers), dashes=list(dashes), clip_on=False,
+        palette=_shades(n_curves), markers=list(markers), dashes=list(dashes),
     )  # fmt: skip
     if measured is not None:
         measured = _filled(measured, SCALING, "draw_scaling, measured")
         ax.plot(measured.n_workers, measured.scaling_factor, "x", color=INK, label="measured")
     if fitted_to is not None and fitted_to < highest:
-        ax.axvspan(fitted_to, highest, color="#EFEFEF", lw=0, zorder=0)
+        ax.axvspan(fitted_to, highest * 1.1, color="#EFEFEF", lw=0, zorder=0)
         ax.text(highest, 1.06, f"extrapolated beyond {fitted_to} ", ha="right", va="bottom",
                 fontsize=7)  # fmt: skip
     if at is not None:
         ax.axvline(at, color=INK, lw=0.6, ls=":", zorder=1)
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter(FuncFormatter(_plain_number))
-    ax.xaxis.set_minor_locator(NullLocator())
     ax.set(xlabel="number of workers", ylabel="scaling factor", ylim=(0, 1.05))
-    if highest > lowest:
-        ax.set_xlim(lowest, highest)
+    ax.set_yticks(np.linspace(0, 1, 6))
     ax.legend(loc="lower left")
-    return ax
+    return _doubling_axis(ax, lowest, highest)
 
 
 def save(
@@ -314,6 +311,16 @@ def _cues(n: int = 8):
 def _legend_above(ax: Axes, columns: int) -> Axes:
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.0,
               handlelength=1.4, borderaxespad=0.2)  # fmt: skip
+    return ax
+
+
+def _doubling_axis(ax: Axes, lowest: float, highest: float) -> Axes:
+    ax.set_xscale("log", base=2)
+    doublings = np.arange(np.floor(np.log2(lowest)), np.ceil(np.log2(highest)) + 1)
+    ticks = 2 ** doublings[:: len(doublings) // 8 + 1]
+    ax.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlim(lowest / 1.1, highest * 1.1)  # room for the outermost markers
     return ax
 
 
