@@ -31,7 +31,7 @@ def test_the_example_prints_what_the_readme_says(at_root):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(example(), "README.md", "exec"), {})
-    said = re.findall(r"#> (.*)", example())
+    said = re.findall(r"# > (.*)", example())
     assert said
     assert printed.getvalue().split() == " ".join(said).split()
 
