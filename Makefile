@@ -35,7 +35,7 @@ bench: .venv/test-installed .venv-peers/installed  ## load time and memory besid
 lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/nbstripout --keep-id --verify notebooks/*.ipynb
 
 # Stamps lie inside the environments, so removing one removes its stamps too.
 .venv/made:
