@@ -49,7 +49,8 @@ class Run:
         ranks = ", ".join("unknown" if pd.isna(r) else str(r) for r in events["rank"].unique())
         numbers = events.loc[events["iteration"] >= 0, "iteration"].nunique()
         kept, dropped = (ledger.loc[ledger["kept"] == k, "n_events"].sum() for k in (True, False))
-        remarks = ledger.loc[ledger["n_events"] == 0, "why"].unique()
+        notes = (ledger["n_events"] == 0) & (ledger["what"] != "file")
+        remarks = ledger.loc[notes, "why"].unique()
         span = events["end_s"].max() if len(events) else 0.0
         return [
             ("run", self.name),

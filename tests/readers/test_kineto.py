@@ -176,6 +176,8 @@ def test_without_a_gpu_the_main_thread_computes_and_gloo_communicates():
     assert kinds["aten::mm"] == "compute"
     assert kinds["c10d::allreduce_"] == kinds["aten::copy_"] == "host"
     assert message(table)[:2] == ("all_reduce", 1024)
+    asked = row(table, "c10d::allreduce_")["correlation"]
+    assert asked == row(table, "gloo:all_reduce")["correlation"] >= 0
 
 
 def test_a_gpu_run_without_kernels_is_not_taken_for_one_of_the_host():

@@ -37,11 +37,32 @@ def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
     work = (table["category"] == "cpu_op") | (table["category"] == "operator")
     table.loc[host & main & work & ~call, "kind"] = "compute"
     table.loc[message, "kind"] = "comm"
+    _pair_with_calls(table, name)
     return [_remark("device rows", HOST_RUN)] if len(table) else []
 
 
 NO_KERNELS = "none: the profiler recorded no GPU kernel, so compute and communication are unknown"
 HOST_RUN = "no GPU in this run: the main thread's operators compute, gloo annotations communicate"
+
+
+def _pair_with_calls(table: pd.DataFrame, name: pd.Series) -> None:
+    """Give each message on the host, and the call that asked for it, a correlation of their own.
+
+    The profiler gives none here. Calls are served in order, so the k-th call of a collective is the
+    k-th message, as long as there are as many of both.
+    """
+    ops = name.map(collective)
+    asks = name.str.startswith("c10d::") & (table["kind"] == "host")
+    order = table.sort_values("start_ns", kind="stable").index
+    number = 0
+    for op in ops[table["kind"] == "comm"].unique():
+        calls, messages = (
+            order[(mask & (ops == op))[order]] for mask in (asks, table["kind"] == "comm")
+        )
+        if len(calls) == len(messages):
+            ids = number + np.arange(len(calls))
+            table.loc[calls, "correlation"] = table.loc[messages, "correlation"] = ids
+            number += len(calls)
 
 
 def _remark(what: str, why: str) -> dict:
@@ -129,9 +150,11 @@ def _message(names, args: list, row: int, call: int, only_group: int | None):
     if not op and call >= 0:
         op = collective(asked.collective or "") or collective(names[call])
     n = _positive(own.group_size) or _positive(asked.group_size) or _positive(only_group)
-    nbytes = _stated_bytes(own) or _stated_bytes(asked) or _shape_bytes(asked)
-    if nbytes and op in ("all_gather", "gather") and not _stated_bytes(own) | _stated_bytes(asked):
-        nbytes = nbytes * n if n else None  # the shape is what one worker gives
+    nbytes = _stated_bytes(own) or _stated_bytes(asked)
+    if not nbytes:
+        nbytes = _shape_bytes(own) or _shape_bytes(asked)
+        if op in ("all_gather", "gather"):  # the shape is what one worker gives
+            nbytes = nbytes * (n or 0)
     return op or "unknown", nbytes or None, n
 
 
