@@ -66,6 +66,20 @@ def test_sliders_stand_at_the_scenarios_values_in_human_units(scenario, explore)
         assert f"({unit}" in control(explorer, name).description
 
 
+@pytest.mark.parametrize("name", ["bandwidth", "latency", "bucket"])
+def test_a_slider_stands_whole_steps_from_its_low_end(scenario, name):
+    # The page rounds to such places, and would otherwise move the slider when showing it.
+    slider = control(explore_timeline(scenario), name)
+    steps = (np.log10(slider.value) - slider.min) / slider.step
+    assert steps == pytest.approx(round(steps), abs=1e-9)
+
+
+def test_the_last_digits_of_a_slider_do_not_count_as_moved(scenario):
+    explorer = explore_timeline(scenario)
+    control(explorer, "latency").value *= 1 + 1e-12
+    assert explorer.scenario.all_reduce == scenario.all_reduce
+
+
 @pytest.mark.parametrize("explore", EXPLORERS)
 @pytest.mark.parametrize("name", ["bandwidth", "latency", "bucket"])
 @pytest.mark.parametrize("end", ["min", "max"])

@@ -154,7 +154,7 @@ class Explorer(VBox):
         What nobody moved keeps the start's own value to the last bit.
         """
         values = {name: control.value for name, control in self._controls.items()}
-        moved = {name for name, value in values.items() if value != self._at_start[name]}
+        moved = {n for n, value in values.items() if _differs(value, self._at_start[n])}
         link = self._start.all_reduce.link
         if "bandwidth" in moved:
             link = replace(link, beta=1 / (values["bandwidth"] * GBIT))
@@ -195,12 +195,29 @@ def _controls(scenario: Scenario) -> dict:
     return {name: _named(control, f"wb-{name}") for name, control in controls.items()}
 
 
+STEP = 0.05  # decades: a step of a logarithmic slider is 12 %
+
+
 def _log_slider(description: str, value: float, low: float, high: float, shared: dict):
-    """A logarithmic slider whose range takes the value in; a value of 0 stands at the low end."""
+    """A logarithmic slider whose range takes the value in; a value of 0 stands at the low end.
+
+    The page rounds a slider to whole steps from its low end, so the ends lie whole steps from the
+    value: else a slider that nobody touched would move when it is shown.
+    """
     value = value or low
-    low, high = (math.log10(end) for end in (min(low, value), max(high, value)))
-    return FloatLogSlider(value, min=low, max=high, step=0.05, readout_format=".3r",
-                          description=description, **shared)  # fmt: skip
+    down, up = (
+        max(0, math.ceil(math.log10(ratio) / STEP)) for ratio in (value / low, high / value)
+    )
+    place = math.log10(value)
+    return FloatLogSlider(value, min=place - down * STEP, max=place + up * STEP, step=STEP,
+                          readout_format=".3r", description=description, **shared)  # fmt: skip
+
+
+def _differs(value, start) -> bool:
+    """Whether a control was moved; the page may give back a number with other last digits."""
+    if isinstance(value, float):
+        return not math.isclose(value, start, rel_tol=1e-6)
+    return value != start
 
 
 def _buckets(scenario: Scenario) -> DDPBuckets:

@@ -1,0 +1,132 @@
+"""A real JupyterLab for the browser tests: on loopback, without any state of the user's."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDERS = (
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "JUPYTERLAB_SETTINGS_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
+    "IPYTHONDIR",
+    "MPLCONFIGDIR",
+)
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+    # Cells out of sight would otherwise not be in the page at all.
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+}
+
+# Resolves to true when a cell can be run. The toolbar calls the kernel idle before there is one,
+# and commands are registered late, so each layer is asked itself.
+READY = """async () => {
+  const app = window.jupyterapp;
+  if (!app) return false;
+  await app.restored;
+  const panel = app.shell.currentWidget;
+  if (!panel?.sessionContext) return false;
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  const kernel = panel.sessionContext.session?.kernel;
+  if (!kernel || kernel.connectionStatus !== 'connected') return false;
+  await kernel.info;
+  return kernel.status === 'idle' && app.commands.hasCommand('notebook:run-all-cells')
+    && app.commands.isEnabled('notebook:run-all-cells');
+}"""
+# evaluate() has no time limit of its own: each promise races a timer.
+POLL = f"""() => Promise.race([
+  ({READY})(), new Promise(done => setTimeout(() => done(false), 3000))])"""
+RUN_ALL = """limit => Promise.race([
+  window.jupyterapp.commands.execute('notebook:run-all-cells'),
+  new Promise((_, fail) => setTimeout(() => fail(new Error('run all: too slow')), limit))])"""
+
+
+@contextmanager
+def lab(root: Path, state: Path) -> Iterator[tuple[str, str]]:
+    """Serve the folder `root` and yield (address, token); all that Jupyter writes is in `state`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token, address = secrets.token_hex(16), f"http://127.0.0.1:{port}"
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+        f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}", "--expose-app-in-browser", "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]  # fmt: skip
+    log = state / "server.log"
+    with log.open("wb") as out:
+        server = subprocess.Popen(command, env=_environment(state), stdin=subprocess.DEVNULL,
+                                  stdout=out, stderr=out, start_new_session=True)  # fmt: skip
+        try:
+            _wait(server, f"{address}/api/status?token={token}", log)
+            yield address, token
+        finally:
+            _stop(server)
+
+
+def open_notebook(page, address: str, token: str, path: str, seconds: float = 90) -> None:
+    """Open a notebook in the page and return when its kernel can run cells."""
+    page.goto(f"{address}/lab/tree/{path}?token={token}&reset")
+    end = time.monotonic() + seconds
+    while not page.evaluate(POLL):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{path}: no kernel ready after {seconds} s")
+        page.wait_for_timeout(100)
+
+
+def run_all(page, seconds: float = 120) -> bool:
+    """Run all cells; True when all succeeded."""
+    return page.evaluate(RUN_ALL, seconds * 1000)
+
+
+def _environment(state: Path) -> dict:
+    folders = {name: str(state / name.lower()) for name in FOLDERS}
+    for folder in folders.values():
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    overrides = Path(folders["JUPYTER_CONFIG_DIR"]) / "labconfig" / "default_setting_overrides.json"
+    overrides.parent.mkdir(exist_ok=True)
+    overrides.write_text(json.dumps(SETTINGS))
+    # Without a path of the user's, `python3` can only be the kernel of this Python.
+    kept = {name: value for name, value in os.environ.items() if name != "JUPYTER_PATH"}
+    return kept | folders | {"JUPYTER_PREFER_ENV_PATH": "1"}
+
+
+def _wait(server, address: str, log: Path, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise RuntimeError(f"JupyterLab ended at its start:\n{log.read_text()[-3000:]}")
+        try:
+            with urllib.request.urlopen(address, timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise TimeoutError(f"JupyterLab did not answer in {seconds} s:\n{log.read_text()[-3000:]}")
+
+
+def _stop(server) -> None:
+    """End the server with its kernels: they are a process group of their own."""
+    os.killpg(server.pid, signal.SIGTERM)
+    try:
+        server.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()

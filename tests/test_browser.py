@@ -1,0 +1,113 @@
+"""The first notebook in JupyterLab in a real browser: run, move a slider, save the figure."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from lab_server import lab, open_notebook, run_all
+from playwright.sync_api import expect, sync_playwright
+from run_notebooks import NOTEBOOKS
+from test_notebooks import saving_to
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update",
+         "--disable-dev-shm-usage"]  # fmt: skip
+ARTEFACTS = Path(__file__).parent / "artefacts"
+NAME = "00-start-here.ipynb"
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM.exists():
+        reason = f"{CHROMIUM} is missing: apt-get install chromium"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Notebook:
+    """A notebook whose cells have all run, with what the page complained of."""
+
+    def __init__(self, page, problems: list, figures: Path):
+        self.page, self.problems, self.figures = page, problems, figures
+
+    def explorer(self, image: int):
+        """The nth explorer of the page: 0 is the timeline, 1 the scaling figure."""
+        return self.page.locator(".widget-vbox:has(> .wb-bandwidth)").nth(image)
+
+    def keep(self, name: str) -> None:
+        ARTEFACTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=str(ARTEFACTS / f"{name}.png"))
+
+
+@pytest.fixture(scope="module")
+def notebook(browser, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    (root := folder / "notebooks").mkdir()
+    (state := folder / "state").mkdir()
+    saving_to(NOTEBOOKS / NAME, folder / "figures", root / NAME)
+    problems = []
+    with lab(root, state) as (address, token):
+        page = browser.new_page(viewport={"width": 1300, "height": 1100})
+        page.on("pageerror", lambda error: problems.append(f"page: {error}"))
+        page.on("requestfailed", lambda request: problems.append(f"request: {request.url}"))
+        page.on("console", lambda line: line.type == "error" and problems.append(line.text))
+        open_notebook(page, address, token, NAME)
+        assert run_all(page), "a cell failed"
+        yield Notebook(page, problems, folder / "figures")
+        page.close()
+
+
+def test_every_figure_and_both_explorers_appear(notebook):
+    figures = notebook.page.locator(".jp-OutputArea-output img[src^='data:image/png']")
+    expect(figures).to_have_count(4)
+    for number in (0, 1):
+        explorer = notebook.explorer(number)
+        status = explorer.locator(".wb-status .widget-html-content")
+        # the fit itself: showing the sliders has not moved them
+        expect(status).to_contain_text("0.970 at 32 workers")
+        expect(status).to_contain_text("43.6 Gbit/s, 8.53 us a hop")
+        expect(explorer.locator("img.wb-image")).to_be_visible()
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "timeline"), (1, "scaling")])
+def test_a_slider_moved_by_keyboard_redraws_the_picture(notebook, number, name):
+    explorer = notebook.explorer(number)
+    explorer.scroll_into_view_if_needed()
+    status, picture = explorer.locator(".wb-status .widget-html-content"), explorer.locator("img")
+    numbers, before = status.inner_text(), picture.screenshot()
+    notebook.keep(f"{name}-start")
+    explorer.locator(".wb-bandwidth .noUi-handle").focus()
+    for _ in range(10):
+        notebook.page.keyboard.press("ArrowLeft")
+    # ten steps of a twentieth of a decade: 43.6 Gbit/s by the square root of ten
+    expect(status).to_contain_text("13.8 Gbit/s, 8.53 us a hop")
+    assert status.inner_text() != numbers and picture.screenshot() != before
+    notebook.keep(f"{name}-explored")
+
+
+def test_the_pictures_keep_their_shape(notebook):
+    for number in (0, 1):
+        box = notebook.explorer(number).locator("img").bounding_box()
+        # the paper's column, 3.33 in by the golden ratio, at 200 pixels an inch
+        assert (box["width"], box["height"]) == pytest.approx((666, 412), abs=1)
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "timeline-explored"), (1, "scaling-explored")])
+def test_the_save_button_writes_the_figure(notebook, number, name):
+    explorer = notebook.explorer(number)
+    explorer.locator("button.wb-export").click()
+    expect(explorer.locator(".wb-status .widget-html-content")).to_contain_text(f"{name}.pdf")
+    assert (notebook.figures / f"{name}.pdf").read_bytes().startswith(b"%PDF-")
+    receipt = json.loads((notebook.figures / f"{name}.receipt.json").read_text())
+    assert set(receipt["written"]) == {f"{name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
+
+
+def test_the_page_reports_no_error(notebook):
+    assert notebook.problems == []
