@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from .units import KIB, MIB, format_bytes
@@ -129,7 +130,7 @@ def record(
 
     Parameters
     ----------
-    model : on its device; wrapped in DistributedDataParallel when a process group is initialised
+    model : on its device; wrapped in DistributedDataParallel if need be where workers are several
     batch : (inputs, targets) of this worker, used in every iteration
     loss : loss(model(inputs), targets) -> scalar tensor
     folder : new or empty; every worker writes its own files, on one node or a shared disk
@@ -147,15 +148,35 @@ def record(
         raise ValueError("model: it has no parameter that requires a gradient, so nothing to train")
     folder = _empty(Path(folder))
     rank, load = _rank(), os.getloadavg()[0]
-    sizes = {name: p.numel() * p.element_size() for name, p in _trained(model).items()}
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1e-3)
     clock = _Clock(next(model.parameters()).device)
-    wrapped = nn.parallel.DistributedDataParallel(model) if _n_workers() > 1 else model
+    iterate = _training(model, batch, loss, optimizer, clock)
+    seconds = {"plain": [iterate([]) for _ in range(WARM_UP + iterations)][WARM_UP:]}
+    with _hooks(model, clock) as marks:
+        seconds["hooks"] = [iterate(marks) for _ in range(iterations)]
+        marks.clear()
+        profiled, seconds["profiled"] = _profile(iterate, marks, iterations, clock)
+    _write_trace(profiled, folder / f"rank{rank}.json.gz")
+    _write_ready(marks, _sizes(model), clock, folder / f"gradients_rank{rank}.csv")
+    if rank == 0:
+        run = _run_info(clock.device) | _model_info(model, batch) | (about or {})
+        profiled_iterations = list(range(PROFILER_WARM_UP, PROFILER_WARM_UP + iterations))
+        run |= {"iterations": profiled_iterations, "iteration_s": seconds, "load_average": load}
+        text = json.dumps(run | {"units": UNITS}, indent=2) + "\n"
+        (folder / "run.json").write_text(text, encoding="utf-8")
+    _meet()
+    return folder
+
+
+def _training(model, batch, loss, optimizer, clock) -> Callable[[list], float]:
+    """One iteration as a function: mark where backward begins, return the seconds it took."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1e-3)
+    if _n_workers() > 1 and not isinstance(model, DistributedDataParallel):
+        model = DistributedDataParallel(model)
 
     def iterate(marks: list) -> float:
         began = time.perf_counter()
         with record_function("forward"):
-            value = loss(wrapped(batch[0]), batch[1])
+            value = loss(model(batch[0]), batch[1])
         marks.append(("", clock.mark()))
         with record_function("backward"):
             value.backward()
@@ -165,30 +186,7 @@ def record(
         clock.wait()
         return time.perf_counter() - began
 
-    seconds = {"plain": [iterate([]) for _ in range(WARM_UP + iterations)][WARM_UP:]}
-    with _hooks(model, clock) as marks:
-        seconds["hooks"] = [iterate(marks) for _ in range(iterations)]
-        marks.clear()
-        profiled, seconds["profiled"] = _profile(iterate, marks, iterations, clock)
-    _write_trace(profiled, folder / f"rank{rank}.json.gz")
-    _write_ready(marks, sizes, clock, folder / f"gradients_rank{rank}.csv")
-    if rank == 0:
-        first = next(model.parameters())
-        run = _run_info(clock.device) | {
-            "model": type(model).__name__,
-            "dtype": str(first.dtype).removeprefix("torch."),
-            "batch_per_worker": len(batch[0]),
-            "n_gradients": len(sizes),
-            "n_parameters": sum(p.numel() for p in _trained(model).values()),
-            "gradient_bytes": sum(sizes.values()),
-            "iterations": list(range(PROFILER_WARM_UP, PROFILER_WARM_UP + iterations)),
-            "iteration_s": seconds,
-            "load_average": load,
-        }
-        text = json.dumps(run | (about or {}) | {"units": UNITS}, indent=2)
-        (folder / "run.json").write_text(text + "\n", encoding="utf-8")
-    _meet()
-    return folder
+    return iterate
 
 
 def sweep_all_reduce(
@@ -199,11 +197,15 @@ def sweep_all_reduce(
     A repetition's time is its slowest worker's, from a barrier to the call's return (on a GPU: to
     the end of the collective). Columns: op, n_workers, n_nodes, nbytes, seconds (median over
     repetitions), min_s, p90_s, repetitions. `seconds` is how long one size is repeated, at least
-    5 and at most 200 times. Raises ValueError with fewer than two workers.
+    5 and at most 200 times. Raises ValueError with fewer than two workers,
+    for sizes out of order, and when the file exists.
     """
     path = Path(path)
-    if not 4 <= smallest <= largest:
-        raise ValueError(f"sizes: expected 4 <= smallest <= largest, got {smallest} and {largest}")
+    if not 4 <= smallest <= largest or smallest % 4:
+        raise ValueError(
+            "sizes: expected 4 <= smallest <= largest, smallest a multiple of 4 bytes (float32), "
+            f"got {smallest} and {largest}"
+        )
     if _n_workers() < 2:
         raise ValueError(
             "an all-reduce needs 2 or more workers, got 1: start with "
@@ -348,7 +350,27 @@ def _write_ready(marks: list, sizes: dict, clock: _Clock, path: Path) -> None:
 
 
 def _trained(model: nn.Module) -> dict:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return {name: p for name, p in _bare(model).named_parameters() if p.requires_grad}
+
+
+def _bare(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def _sizes(model: nn.Module) -> dict:
+    return {name: p.numel() * p.element_size() for name, p in _trained(model).items()}
+
+
+def _model_info(model: nn.Module, batch: tuple) -> dict:
+    parameters = list(_trained(model).values())
+    return {
+        "model": type(_bare(model)).__name__,
+        "dtype": str(parameters[0].dtype).removeprefix("torch."),
+        "batch_per_worker": len(batch[0]),
+        "n_gradients": len(parameters),
+        "n_parameters": sum(p.numel() for p in parameters),
+        "gradient_bytes": sum(_sizes(model).values()),
+    }
 
 
 def _run_info(device: torch.device) -> dict:
