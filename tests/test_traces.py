@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench import traces
+from workbench.readers import source
 from workbench.tables import EVENTS, LEDGER, MEASUREMENTS
 from workbench.traces import load_run, read_events, read_measurements
 
@@ -140,7 +140,7 @@ def test_a_cut_gzip_gives_what_was_before_the_cut_and_one_warning(write_trace, s
 
 
 def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(source, "MAX_BYTES", 2**20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b"[" + b" " * 2**24))
     with pytest.raises(ValueError, match="more than the limit of 1.00 MiB"):

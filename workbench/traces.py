@@ -3,7 +3,6 @@
 import html
 import re
 import warnings
-import zlib
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,11 +14,13 @@ from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
 
 from .readers import kineto, nccl_tests, plain
+from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
-from .units import GIB, format_bytes, format_seconds
+from .units import format_seconds
 
-MAX_BYTES = 8 * GIB  # of one file once unpacked: more is taken for a decompression bomb
-_GZIP = b"\x1f\x8b"
+# Which reader a file wants is told by its head; the first that recognises it reads it.
+TRACES = (kineto,)
+SWEEPS = (plain, nccl_tests)
 _RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _TEXT = ("name", "kind", "op")
 
@@ -101,12 +102,10 @@ def read_measurements(path) -> pd.DataFrame:
     Lines that could not be read are warned of by number. Raises FileNotFoundError, or ValueError
     when the file holds no timed collective.
     """
-    path = _existing(path)
-    data, cut = _unpack(path)
-    text = data.decode(errors="replace")
-    reader = plain if plain.recognises(text) else nccl_tests
-    table, problems = reader.read(text, str(path))
-    for problem in cut + problems:
+    source = Source(_existing(path))
+    reader = next((r for r in SWEEPS if r.recognises(source.head)), nccl_tests)
+    table, problems = reader.read(source.text(), source.file)
+    for problem in source.damage + problems:
         warnings.warn(f"{path}: {problem}", stacklevel=2)
     return table[[*MEASUREMENTS, *(c for c in table if c not in MEASUREMENTS)]]
 
@@ -135,21 +134,22 @@ def _files(path) -> tuple[list[Path], Path | None]:
 
 def _read_rank(path: Path, strict: bool):
     """(table or None, info, ledger) of one file; what is no trace is an error if `strict`."""
-    file = str(path)
+    source = Source(path)
+    reader = next((r for r in TRACES if r.recognises(source.head)), None)
     try:
-        *data, cut = _unpack(path)
-        if data[0][:1024].lstrip()[:1] not in (b"{", b"["):
-            start = bytes(data[0][:40])
-            raise ValueError(f"{file}: not a trace: expected JSON, it begins with {start!r}")
-        table, info, ledger = kineto.read(data.pop(), file)  # popped: the reader frees it early
+        if reader is None:
+            start = source.head[:40]
+            raise ValueError(f"not a trace: expected JSON, it begins with {start!r}")
+        table, info, ledger = reader.read(source)
     except ValueError as error:
+        why = "; ".join([str(error).removeprefix(f"{source.file}: "), *source.damage])
         if strict:
-            raise
-        why = str(error).removeprefix(f"{file}: ")
-        row = {"file": file, "what": "file", "n_events": 0, "kept": False, "why": why}
-        return None, {}, [row]
-    info["file"] = file
-    ledger += [_note(info, why, warn=True) for why in cut]
+            raise ValueError(f"{source.file}: {why}") from None
+        known = path.name == "run.json"
+        row = {"file": source.file, "what": "file", "n_events": 0, "kept": known}
+        return None, {}, [row | {"why": "describes the run" if known else why}]
+    info["file"] = source.file
+    ledger += [_note(info, why, warn=True) for why in source.damage]
     return _with_rank(table, info, path, ledger)
 
 
@@ -170,41 +170,6 @@ def _with_rank(table: pd.DataFrame, info: dict, path: Path, ledger: list[dict]):
 def _note(info: dict, why: str, *, warn: bool = False) -> dict:
     row = {"file": info["file"], "rank": info.get("rank"), "what": "note", "n_events": 0}
     return row | {"kept": True, "why": why, "warn": warn}
-
-
-def _unpack(path: Path) -> tuple[bytes | bytearray, list[str]]:
-    """The file's bytes, unpacked when they are gzip, and what was wrong with the packing."""
-    with path.open("rb") as stream:
-        packed = stream.read(2) == _GZIP
-    if not packed:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"{path}: larger than the limit of {format_bytes(MAX_BYTES)}")
-        return path.read_bytes(), []
-    return _gunzip(path)
-
-
-def _gunzip(path: Path) -> tuple[bytearray, list[str]]:
-    """As much as a gzip file holds, member by member, and why it is not all."""
-    data, unpacker, why = bytearray(), zlib.decompressobj(wbits=31), ""
-    with path.open("rb") as stream:
-        try:
-            while packed := unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**18):
-                if unpacker.eof:
-                    if not packed.strip(b"\0"):  # padding after the last member
-                        break
-                    unpacker = zlib.decompressobj(wbits=31)
-                data += unpacker.decompress(packed, 2**20)
-                if len(data) > MAX_BYTES:
-                    limit = format_bytes(MAX_BYTES)
-                    raise ValueError(f"{path}: unpacks to more than the limit of {limit}")
-            if not unpacker.eof:
-                why = "the file ends before its data do"
-        except zlib.error as error:
-            why = str(error)
-    if not why:
-        return data, []
-    cut = f"the gzip data are cut or damaged ({why}): read {format_bytes(len(data))} of it"
-    return data, [f"{cut}. Copy or record the file again for the rest"]
 
 
 def _check_ranks(infos: list[dict]) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import complete, launched
 
-from workbench.readers.kineto import read
+from workbench.readers import kineto
 
 STEP = complete("user_annotation", "ProfilerStep#7", 100, 1000)
 GEMM = complete("kernel", "gemm", 200, 300, tid=7, stream=7, correlation=1)
@@ -14,7 +14,7 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 def decode(events, **header):
     data = events if isinstance(events, bytes) else json.dumps({**header, "traceEvents": events})
-    table, info, ledger = read(data.encode() if isinstance(data, str) else data, "f")
+    table, info, ledger = kineto.decode([data.encode() if isinstance(data, str) else data], "f")
     return table, info, ledger
 
 
@@ -212,4 +212,4 @@ def test_an_absurd_time_is_dropped_with_a_reason():
 )
 def test_json_that_is_no_trace_is_refused(text):
     with pytest.raises(ValueError, match="f: (JSON, but )?not a trace"):
-        read(text, "f")
+        kineto.decode([text], "f")

@@ -6,9 +6,9 @@ TEXT = "# a comment\nop,n_workers,n_nodes,nbytes,seconds,note\nall_reduce,2,1,10
 
 
 def test_a_table_with_the_columns_is_recognised_past_its_comments():
-    assert recognises(TEXT)
-    assert recognises("nbytes,n_workers,seconds\n")
-    assert not recognises("# size count type\n 1 2 float\n")
+    assert recognises(TEXT.encode())
+    assert recognises(b"nbytes,n_workers,seconds\n")
+    assert not recognises(b"# size count type\n 1 2 float\n")
 
 
 def test_columns_beyond_the_needed_ones_stay():

@@ -5,7 +5,9 @@ where the file has it. They stay integers, in ns, until the run's origin is know
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Union
 
@@ -14,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from . import meaning
+from .batches import Batches
 from .collectives import is_communication
-from .salvage import salvage
+from .source import Source
 
 Number = int | float | str | None
 
@@ -41,15 +44,10 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
     cat: str | None = ""
     name: str = ""
-    ts: Number = None
-    dur: Number = None
+    ts: msgspec.Raw = _NULL
+    dur: msgspec.Raw = _NULL
     tid: Number = None
     args: _Args | None = None
-
-
-class _ExactEvent(_Event, gc=False, tag="X"):
-    ts: Decimal | None = None
-    dur: Decimal | None = None
 
 
 # Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
@@ -59,18 +57,6 @@ _OTHERS = {
 }
 _PHASE = {other: phase for phase, other in _OTHERS.items()}
 _ANY = Union[(_Event, *_PHASE)]
-_ANY_EXACT = Union[(_ExactEvent, *_PHASE)]
-
-
-class _Trace(msgspec.Struct):
-    traceEvents: list[_ANY] | msgspec.UnsetType = msgspec.UNSET
-    distributedInfo: Any = None
-    deviceProperties: Any = None
-    baseTimeNanoseconds: Any = None
-
-
-class _ExactTrace(_Trace):
-    traceEvents: list[_ANY_EXACT] | msgspec.UnsetType = msgspec.UNSET
 
 
 _KINDS = {
@@ -103,26 +89,35 @@ _INT64_US = 9.2e15  # int64 ns end here
 _NO_ARGS = _Args()
 
 
-def read(data: bytes, file: str) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """Decode one trace.
+def recognises(head: bytes) -> bool:
+    """Whether the file may be a trace in JSON; other formats in JSON are asked first."""
+    return head.lstrip()[:1] in (b"{", b"[")
+
+
+def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
+    """Decode one trace: see `decode`."""
+    return decode(source.chunks(), source.file)
+
+
+def decode(chunks: Iterable[bytes], file: str) -> tuple[pd.DataFrame, dict, list[dict]]:
+    """Decode one trace, given as the chunks of its bytes.
 
     Returns the rank's EVENTS with `start_ns` and `end_ns` (int64, ns since the epoch or the boot)
-    for the two times, what the file says of itself, and LEDGER rows. A file that does not decode
-    whole is read event by event, and the ledger tells what was lost and where.
+    for the two times, what the file says of itself, and LEDGER rows. What does not decode is left
+    out, and the ledger tells what was lost and where.
     Raises ValueError when nothing in it is a trace.
     """
-    trace, found, ledger = _decode(data, file)
-    del data  # large, and needed no more
-    info = _info(trace)
-    kept, dropped = _intervals(found)
-    start, end, usable, unusable = _times(kept)
-    kept = [event for event, good in zip(kept, usable, strict=True) if good]
-    ledger += [_row(*key, n, kept=False) for key, n in (dropped + unusable).items()]
-    if not kept:
+    batches = Batches(chunks, _ANY, file)
+    columns = _Columns()
+    for batch in batches:
+        columns.add(batch)
+    info = _info(batches.fields)
+    ledger = batches.lost + [_row(*key, n, kept=False) for key, n in columns.dropped.items()]
+    if not columns.parts:
         raise ValueError(_empty(file, ledger))
-    table, remarks = _table(kept, start, end, info)
-    categories = Counter(event.cat or "none" for event in kept)
-    ledger += [_row(f"category {cat}", _known(cat), n, kept=True) for cat, n in categories.items()]
+    table, categories, remarks = _table(columns, info)
+    for cat, n in Counter(categories).items():
+        ledger.append(_row(f"category {cat or 'none'}", _known(cat), n, kept=True))
     for row in ledger + remarks:
         row |= {"file": file, "rank": info["rank"]}
     return table, info, ledger + remarks
@@ -138,37 +133,14 @@ def _row(what: str, why: str, n: int, *, kept: bool) -> dict:
 
 
 def _known(cat: str) -> str:
-    return "" if cat.lower() in _KINDS else "category not known: kept as host rows"
+    return "" if cat in _KINDS else "category not known: kept as host rows"
 
 
-def _decode(data: bytes, file: str) -> tuple[_Trace, list[_Event], list[dict]]:
-    """The header, the events, and LEDGER rows of what could not be decoded."""
-    try:
-        trace = msgspec.json.decode(data, type=_Trace)
-        if trace.traceEvents is msgspec.UNSET:
-            raise ValueError(f"{file}: JSON, but not a trace: expected a list under traceEvents")
-        if any(map(_inexact, trace.traceEvents)):
-            trace = msgspec.json.decode(data, type=_ExactTrace)
-        return trace, trace.traceEvents, []
-    except msgspec.MsgspecError:
-        fields, objects, lost = salvage(data, file)
-    found, odd = [], Counter()
-    for item in objects:
-        try:
-            found.append(msgspec.json.decode(msgspec.json.encode(item), type=_ANY_EXACT))
-        except (msgspec.MsgspecError, ValueError) as error:
-            odd[str(error).removesuffix("`").replace(" - at `$", "", 1)] += 1
-    lost += [
-        _row("event", f"field {why}", n, kept=False) | {"warn": True} for why, n in odd.items()
-    ]
-    known = {name: fields.get(name) for name in _Trace.__struct_fields__ if name in fields}
-    return _Trace(**{**known, "traceEvents": []}), found, lost
-
-
-def _info(trace: _Trace) -> dict:
+def _info(fields: dict) -> dict:
     """Rank, world size, back end, process groups and devices, as far as the file names them."""
-    said = trace.distributedInfo if isinstance(trace.distributedInfo, dict) else {}
-    devices = trace.deviceProperties if isinstance(trace.deviceProperties, list) else []
+    said, devices = fields.get("distributedInfo"), fields.get("deviceProperties")
+    said = said if isinstance(said, dict) else {}
+    devices = devices if isinstance(devices, list) else []
     groups = said.get("pg_config") if isinstance(said.get("pg_config"), list) else []
     return {
         "rank": _integer(said.get("rank")),
@@ -176,8 +148,105 @@ def _info(trace: _Trace) -> dict:
         "backend": said.get("backend"),
         "devices": [d.get("name") for d in devices if isinstance(d, dict)],
         "groups": [g for g in groups if isinstance(g, dict)],
-        "base_ns": _integer(trace.baseTimeNanoseconds) or 0,
+        "base_ns": _integer(fields.get("baseTimeNanoseconds")) or 0,
     }
+
+
+class _Codes(dict):
+    """Numbers values in the order they are first seen."""
+
+    def __missing__(self, value) -> int:
+        self[value] = len(self)
+        return self[value]
+
+
+@dataclass
+class _Columns:
+    """The complete events, column by column: batches come and go, so memory holds no event twice.
+
+    parts : one dict of int64 arrays a batch (see `_columns`)
+    details : arguments of the rows that describe a message or a gradient, by position
+    dropped : events left out, counted by (what, why)
+    """
+
+    names: _Codes = field(default_factory=_Codes)
+    cats: _Codes = field(default_factory=_Codes)
+    parts: list[dict] = field(default_factory=list)
+    details: dict[int, _Args] = field(default_factory=dict)
+    dropped: Counter = field(default_factory=Counter)
+    n_rows: int = 0
+
+    def add(self, batch: list) -> None:
+        types = Counter(map(type, batch))
+        for other, phase in _PHASE.items():
+            if types[other]:
+                why = _NOT_INTERVALS.get(phase, "not a complete event (ph X)")
+                self.dropped[f"ph {phase}", why] += types[other]
+        events = [event for event in batch if type(event) is _Event]
+        events, start, end = self._usable(events)
+        if not events:
+            return
+        wanted = set(filter(_describes, {event.name for event in events}))
+        for position, event in enumerate(events, start=self.n_rows):
+            if event.name in wanted and event.args is not None:
+                event.args.dims, event.args.types = event.args.dims.copy(), event.args.types.copy()
+                self.details[position] = event.args
+        self.parts.append(self._columns(events) | {"start_ns": start, "end_ns": end})
+        self.n_rows += len(events)
+
+    def _columns(self, events: list[_Event]) -> dict:
+        args = [event.args or _NO_ARGS for event in events]
+        return {
+            "name": _from(map(self.names.__getitem__, [e.name for e in events]), len(events)),
+            "cat": _from(map(self.cats.__getitem__, [e.cat or "" for e in events]), len(events)),
+            "tid": _integers([event.tid for event in events]),
+            "stream": _integers([a.stream for a in args]),
+            "correlation": _integers([a.correlation for a in args]),
+            "external": _integers([a.external for a in args]),
+        }
+
+    def _usable(self, events: list[_Event]):
+        """The events with a time, and their starts and ends in ns; the others are counted."""
+        start = _nanoseconds([event.ts for event in events])
+        duration = _nanoseconds([event.dur for event in events])
+        unknown = (start == _UNKNOWN) | (duration == _UNKNOWN)
+        negative = ~unknown & (duration < 0)
+        if not (unknown | negative).any():
+            return events, start, start + duration
+        self.dropped["ph X", "ts or dur is missing or no usable number"] += int(unknown.sum())
+        for i in np.flatnonzero(negative):
+            work = _KINDS.get((events[i].cat or "").lower()) in ("compute", "memory")
+            self.dropped["ph X", "negative dur" if work else "unfinished: negative dur"] += 1
+        self.dropped = +self.dropped
+        usable = ~(unknown | negative)
+        kept = [event for event, good in zip(events, usable, strict=True) if good]
+        return kept, start[usable], (start + duration)[usable]
+
+    def joined(self) -> dict:
+        """Each column whole; the parts are given up one by one."""
+        keys = list(self.parts[0])
+        return {key: np.concatenate([part.pop(key) for part in self.parts]) for key in keys}
+
+
+def _describes(name: str) -> bool:
+    """Whether the arguments of a row of this name tell of a message or a gradient."""
+    return meaning.has_shape(name) or is_communication(name)
+
+
+def _from(values: Iterable[int], n: int) -> np.ndarray:
+    return np.fromiter(values, dtype=np.int64, count=n)
+
+
+def _integers(values: list) -> np.ndarray:
+    """int64 of each value, -1 where there is none."""
+    if set(map(type, values)) <= {int, type(None)}:
+        try:
+            return _from((-1 if value is None else value for value in values), len(values))
+        except OverflowError:
+            pass
+    known = {value: _integer(value) for value in set(values)}
+    known = {value: -1 if number is None else number for value, number in known.items()}
+    return _from(map(known.__getitem__, values), len(values))
 
 
 def _integer(value) -> int | None:
@@ -190,65 +259,26 @@ def _integer(value) -> int | None:
     return int(value) if abs(value) < 2**63 else None
 
 
-def _inexact(event) -> bool:
-    return type(event) is _Event and type(event.ts) is float and event.ts >= _FLOAT_LIMIT_US
-
-
-def _intervals(found: list) -> tuple[list[_Event], Counter]:
-    """The complete events, and a count of the others by (what, why)."""
-    types = Counter(map(type, found))
-    dropped = Counter()
-    for other, phase in _PHASE.items():
-        if types[other]:
-            why = _NOT_INTERVALS.get(phase, "not a complete event (ph X)")
-            dropped[f"ph {phase}", why] = types[other]
-    complete = [event for event in found if isinstance(event, _Event)]
-    kept = [event for event in complete if event.ts is not None and event.dur is not None]
-    for event in complete:
-        _detach(event)
-    if len(kept) < len(complete):
-        dropped["ph X", "ts or dur is missing"] = len(complete) - len(kept)
-    return kept, dropped
-
-
-def _detach(event: _Event) -> None:
-    """Keep the shapes that count on their own, so that the file's bytes can be freed."""
-    args = event.args
-    if args is not None and not (args.dims is _NULL and args.types is _NULL):
-        needed = meaning.has_shape(event.name)
-        args.dims = args.dims.copy() if needed else _NULL
-        args.types = args.types.copy() if needed else _NULL
-
-
-def _times(kept: list[_Event]):
-    """Start and end in ns (int64) of the usable events, the mask, and why others are not usable."""
-    start, duration = _nanoseconds([e.ts for e in kept]), _nanoseconds([e.dur for e in kept])
-    unknown = (start == _UNKNOWN) | (duration == _UNKNOWN)
-    negative = ~unknown & (duration < 0)
-    unusable = Counter()
-    for event in (kept[i] for i in np.flatnonzero(negative)):
-        unfinished = _KINDS.get((event.cat or "").lower()) not in ("compute", "memory")
-        unusable["ph X", "unfinished: negative dur" if unfinished else "negative dur"] += 1
-    if unknown.any():
-        unusable["ph X", "ts or dur is no usable number"] = int(unknown.sum())
-    usable = ~(unknown | negative)
-    return start[usable], (start + duration)[usable], usable, unusable
-
-
 _UNKNOWN = np.iinfo(np.int64).min
 
 
-def _nanoseconds(values: list) -> np.ndarray:
-    """Microseconds as int, float, Decimal or text -> int64 ns, exactly, or `_UNKNOWN`."""
-    array = np.array(values) if set(map(type, values)) <= {int, float} else np.array([], object)
-    if array.dtype.kind not in "iuf":
-        return np.array([_exact_ns(value) for value in values], dtype=np.int64)
-    bad = ~(np.abs(array.astype(float)) < _INT64_US)
-    array = np.where(bad, 0, array)
+def _nanoseconds(numbers: list[msgspec.Raw]) -> np.ndarray:
+    """Microseconds as written in the file -> int64 ns, exactly, or `_UNKNOWN`."""
+    text = b"[" + b",".join(numbers) + b"]"
+    try:
+        array = np.array(msgspec.json.decode(text, type=list[int | float]))
+    except msgspec.ValidationError:  # text, or nothing, in the place of a number
+        return np.array([_exact_ns(msgspec.json.decode(n)) for n in numbers], dtype=np.int64)
+    largest = np.max(np.abs(array), initial=0)
+    if array.dtype.kind == "O" or array.dtype.kind == "f" and not largest < _FLOAT_LIMIT_US:
+        exact = msgspec.json.decode(text, type=list[Decimal])
+        return np.array([_exact_ns(value) for value in exact], dtype=np.int64)
+    if array.dtype.kind != "f":
+        bad = ~(np.abs(array.astype(float)) < _INT64_US)
+        return np.where(bad, _UNKNOWN, np.where(bad, 0, array).astype(np.int64) * 1000)
     whole = np.floor(array)
     # The fraction of a float below the limit is exact, so only one rounding happens.
-    ns = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
-    return np.where(bad, _UNKNOWN, ns)
+    return whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
 
 
 def _exact_ns(value) -> int:
@@ -259,52 +289,41 @@ def _exact_ns(value) -> int:
     return round(us * 1000) if us.is_finite() and abs(us) < _INT64_US else _UNKNOWN
 
 
-def _table(kept: list[_Event], start, end, info: dict) -> tuple[pd.DataFrame, list[dict]]:
-    """EVENTS of one rank with times in ns, and LEDGER rows of remarks."""
-    cats = [(event.cat or "").lower() for event in kept]
-    kind = _per_unique(cats, lambda cat: _KINDS.get(cat, "host"))
-    codes, names = pd.factorize(np.array([event.name for event in kept], dtype=object))
-    is_comm = np.array([is_communication(name) for name in names], dtype=bool)
-    kind[(np.array(cats, dtype=object) == "kernel") & is_comm[codes]] = "comm"
-    on_device = np.isin(kind, _WORK) | _per_unique(cats, lambda c: c in _DEVICE_ANNOTATIONS)
-    args = [event.args or _NO_ARGS for event in kept]
-    tids = _integers([event.tid for event in kept])
-    streams = _integers([a.stream for a in args])
+def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, list[dict]]:
+    """EVENTS of one rank with times in ns, the category of each row, and LEDGER rows of remarks."""
+    column = columns.joined()
+    cat, name = column["cat"], column["name"]
+    cats = np.array([cat.lower() for cat in columns.cats], dtype=object)
+    kind = np.array([_KINDS.get(cat, "host") for cat in cats], dtype=object)[cat]
+    is_comm = np.array([is_communication(name) for name in columns.names], dtype=bool)
+    kind[(cats == "kernel")[cat] & is_comm[name]] = "comm"
+    on_device = np.isin(kind, _WORK) | np.isin(cats, _DEVICE_ANNOTATIONS)[cat]
+    stream = np.where(column["stream"] < 0, column["tid"], column["stream"])
+    unknown = pd.array(np.zeros(len(cat), dtype=np.int64), dtype="Int64")
+    unknown[:] = pd.NA
     table = pd.DataFrame(
         {
-            "rank": pd.array([info["rank"]] * len(kept), dtype="Int64"),
-            "stream": np.where(on_device, np.where(streams < 0, tids, streams), -1),
-            "thread": np.where(on_device, -1, tids),
-            "category": cats,
+            "rank": unknown if info["rank"] is None else unknown.fillna(info["rank"]),
+            "stream": np.where(on_device, stream, -1),
+            "thread": np.where(on_device, -1, column["tid"]),
             "iteration": 0,
             "kind": kind,
             "op": "",
-            "name": pd.Categorical.from_codes(codes, names),
-            "nbytes": pd.array([None] * len(kept), dtype="Int64"),
-            "n_workers": pd.array([None] * len(kept), dtype="Int64"),
-            "correlation": _integers([a.correlation for a in args]),
-            "start_ns": start + info["base_ns"],
-            "end_ns": end + info["base_ns"],
+            "name": pd.Categorical.from_codes(name, list(columns.names)),
+            "nbytes": unknown.copy(),
+            "n_workers": unknown.copy(),
+            "correlation": column["correlation"],
+            "start_ns": column["start_ns"] + info["base_ns"],
+            "end_ns": column["end_ns"] + info["base_ns"],
+            "category": cats[cat],
+            "external": column["external"],
         }
     )
     remarks = meaning.place_host_work(table, info)
-    meaning.describe_messages(table, args, info)
-    meaning.size_gradients(table, args)
+    details = defaultdict(_Args, columns.details)
+    meaning.describe_messages(table, details, info)
+    meaning.size_gradients(table, details)
     remarks += meaning.number_iterations(table)
-    table = table.drop(columns="category")
-    return table.astype({"kind": "category", "op": "category"}), remarks
-
-
-def _per_unique(values: list, function) -> np.ndarray:
-    """function(value) for each value, called once for each distinct one."""
-    codes, uniques = pd.factorize(np.array(values, dtype=object))
-    results = [function(value) for value in uniques]
-    kind = bool if results and isinstance(results[0], bool) else object
-    return np.array(results, dtype=kind)[codes] if results else np.array([], dtype=kind)
-
-
-def _integers(values: list) -> np.ndarray:
-    """int64 of each value, -1 where there is none."""
-    known = {value: _integer(value) for value in set(values)}
-    known = {value: -1 if number is None else number for value, number in known.items()}
-    return np.fromiter((known[value] for value in values), dtype=np.int64, count=len(values))
+    categories = table["category"].to_numpy()
+    table = table.drop(columns=["category", "external"])
+    return table.astype({"kind": "category", "op": "category"}), categories, remarks

@@ -125,26 +125,29 @@ def launches(table: pd.DataFrame) -> np.ndarray:
     return np.where(hit, order[found], -1)
 
 
-def describe_messages(table: pd.DataFrame, args: list, info: dict) -> None:
-    """Set op, nbytes and n_workers of comm rows from their own arguments, else from their call."""
+def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> None:
+    """Set op, nbytes and n_workers of comm rows from their own arguments, else from their call.
+
+    `details` holds the arguments of some rows by position; so do the functions below.
+    """
     rows = np.flatnonzero(table["kind"] == "comm")
     if rows.size == 0:
         return
     names = table["name"].astype(object).to_numpy()
-    call = _calls(table, args, names, rows)
+    call = _calls(table, details, names, rows)
     sizes = {g.get("pg_name"): g.get("pg_size") for g in info["groups"]}
     only = next(iter(sizes.values())) if len(sizes) == 1 else None
-    described = [_message(names, args, row, call[row], only) for row in rows]
+    described = [_message(names, details, row, call[row], only) for row in rows]
     ops, nbytes, workers = zip(*described, strict=True)
     table.loc[rows, "op"] = ops
     table.loc[rows, "nbytes"] = pd.array(nbytes, dtype="Int64")
     table.loc[rows, "n_workers"] = pd.array(workers, dtype="Int64")
 
 
-def _message(names, args: list, row: int, call: int, only_group: int | None):
+def _message(names, details: dict, row: int, call: int, only_group: int | None):
     """Op, bytes and workers of one comm row; `call` is the position of its host call or -1."""
-    own = args[row]
-    asked = args[call] if call >= 0 else own
+    own = details[row]
+    asked = details[call] if call >= 0 else own
     named = own.collective if isinstance(own.collective, str) else ""
     op = collective(named) or collective(names[row])
     if not op and call >= 0:
@@ -185,7 +188,7 @@ def _first(raw: msgspec.Raw):
     return values[0] if isinstance(values, list) and values else None
 
 
-def _calls(table: pd.DataFrame, args: list, names, rows: np.ndarray) -> np.ndarray:
+def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.ndarray:
     """Position of the host call behind each comm row, -1 where none is found.
 
     By External id when the row or its launch carries the call's; else the innermost call with a
@@ -194,7 +197,8 @@ def _calls(table: pd.DataFrame, args: list, names, rows: np.ndarray) -> np.ndarr
     host = (table["stream"] == -1) & (table["kind"] != "comm")
     is_call = np.array([bool(_CALL.search(n)) for n in table["name"].cat.categories], dtype=bool)
     calls = np.flatnonzero(is_call[table["name"].cat.codes] & host)
-    by_id = {args[c].external: c for c in calls[::-1] if args[c].external is not None}
+    external = table["external"].to_numpy()
+    by_id = {external[c]: c for c in calls[::-1] if external[c] >= 0}
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     thread = table["thread"].to_numpy()
     calls = calls[np.argsort(start[calls], kind="stable")]
@@ -203,24 +207,24 @@ def _calls(table: pd.DataFrame, args: list, names, rows: np.ndarray) -> np.ndarr
     found = np.full(len(table), -1)
     for row in rows:
         near = (row, launch[row]) if launch[row] >= 0 else (row,)
-        ids = [by_id[args[r].external] for r in near if args[r].external in by_id]
+        ids = [by_id[external[r]] for r in near if external[r] in by_id]
         if not ids and launch[row] >= 0:
             moment = start[launch[row]]
             same = by_thread.get(thread[launch[row]], calls[:0])
             until = np.searchsorted(start[same], moment, side="right")
             ids = [c for c in same[max(0, until - 8) : until] if end[c] >= moment]
         if ids:
-            found[row] = max(ids, key=lambda c: (bool(_shape_bytes(args[c])), start[c]))
+            found[row] = max(ids, key=lambda c: (bool(_shape_bytes(details[c])), start[c]))
     return found
 
 
-def size_gradients(table: pd.DataFrame, args: list) -> None:
+def size_gradients(table: pd.DataFrame, details: dict) -> None:
     """Set nbytes of the operators that accumulate a gradient, where shapes were recorded."""
     categories = table["name"].cat.categories
     if _GRADIENT not in categories:
         return
     rows = np.flatnonzero(table["name"].cat.codes == categories.get_loc(_GRADIENT))
-    sizes = [_gradient_bytes(args[row]) for row in rows]
+    sizes = [_gradient_bytes(details[row]) for row in rows]
     table.loc[rows, "nbytes"] = pd.array(sizes, dtype="Int64")
 
 

@@ -18,6 +18,11 @@ _TAG = re.compile(r"^\[[\w.:/ ,-]+\](?:<std\w+>)?:?\s*")  # mpirun --tag-output
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
 
 
+def recognises(head: bytes) -> bool:
+    """Whether a table's header is there. A log may open with much else: absence proves little."""
+    return any(map(_HEADER.match, head.decode(errors="replace").splitlines()))
+
+
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     """MEASUREMENTS out of place, with `in_place_seconds` and `n_wrong`, and a list of problems.
 

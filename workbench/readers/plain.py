@@ -9,8 +9,9 @@ from ..tables import MEASUREMENTS
 _REQUIRED = ("n_workers", "nbytes", "seconds")
 
 
-def recognises(text: str) -> bool:
+def recognises(head: bytes) -> bool:
     """Whether the first line that is no comment names the columns."""
+    text = head.decode(errors="replace")
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
     header = next(lines, "").split(",")
     return set(_REQUIRED) <= {column.strip().strip('"') for column in header}

@@ -1,101 +1,118 @@
-"""What can be read of a cut or broken JSON trace: events one at a time, and what was lost."""
+"""What can be read of a cut or broken JSON trace: events one at a time, and what was lost where."""
 
+import codecs
 import json
 import re
+from dataclasses import dataclass
 
 _DECODER = json.JSONDecoder(strict=False)  # control characters inside strings are let through
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_SPACE = re.compile(r"[\s,]*")
-_NEXT = re.compile(r"\}\s*,\s*(?=\{)")
+_GAP = re.compile(r"[\s,]*")
+_END = re.compile(r'\](?=\s*(?:$|\}\s*$|,\s*"))')  # of the list of events, not inside an event
 _BARE = re.compile(r"(?<=:)\s*[-+]?(?:inf|nan)(?:inity)?\s*(?=[,}\]])", re.IGNORECASE)
 
 
-def salvage(data: bytes, file: str) -> tuple[dict, list[dict], list[dict]]:
-    """Top-level fields, the events that decode, and LEDGER rows of what was lost and where.
+@dataclass
+class Place:
+    """How far into a file reading has come: bytes and lines passed."""
 
-    Raises ValueError when the data hold no list of events.
-    """
-    text, lost = _text(data)
-    fields, position = {}, _skip(text, 0)
-    if text.startswith("{", position):
-        fields, position = _fields(text, position + 1, until="traceEvents")
-    if not text.startswith("[", position):
-        raise ValueError(f"{file}: not a trace: {_excerpt(text)}")
-    events, position, broken = _events(text, position + 1)
-    after, _ = _fields(text, position, until=None)
-    return fields | after, events, lost + broken
+    byte: int = 0
+    line: int = 1
+
+    def advance(self, passed: bytes) -> None:
+        self.byte += len(passed)
+        self.line += passed.count(b"\n")
+
+    def at(self, text: str, position: int) -> str:
+        before = text[:position]
+        line = self.line + before.count("\n")
+        return f"line {line}, byte {self.byte + len(before.encode())}"
 
 
-def _text(data: bytes) -> tuple[str, list[dict]]:
-    lost = []
+def salvage_fields(data: bytes) -> dict:
+    """The `key: value` pairs at the head of a JSON object, up to where they stop making sense."""
+    text, fields, position = data.decode(errors="replace"), {}, 0
     try:
-        text = data.decode()
+        while True:
+            key, position = _DECODER.raw_decode(text, _GAP.match(text, position).end())
+            position = _GAP.match(text, text.index(":", position) + 1).end()
+            fields[key], position = _DECODER.raw_decode(text, position)
+    except (ValueError, TypeError, RecursionError):
+        return fields
+
+
+def salvage_events(data: bytes, place: Place, *, final: bool):
+    """Read the events at the head of the data: (events, what is left, LEDGER rows, list closed).
+
+    Reading stops at the list's end, or before the last event when it is not whole and more data
+    follow (`final` is False). What is left is text that has been mended.
+    """
+    text, tail, lost = _text(data, place, final)
+    events, position = [], 0
+    next_event = _next_event(text)
+    while True:
+        position = _GAP.match(text, position).end()
+        if _END.match(text, position):
+            return events, text[position + 1 :].encode() + tail, lost, True
+        try:
+            event, after = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            again = next_event.search(text, position)
+            if not final and (again is None or _needs_more(error, text)):
+                return events, text[position:].encode() + tail, lost, False
+            lost.append(_broken(text, position, place, error, cut=again is None))
+            if again is None:
+                return events, b"", lost, False
+            position = again.end()
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+        else:
+            lost.append(_row("event", 1, f"no object at {place.at(text, position)}", kept=False))
+        position = after
+
+
+def _next_event(text: str) -> re.Pattern:
+    """Where the next event begins: with the same key as the first one, so not inside an event."""
+    key = re.match(r'\s*,?\s*\{\s*("[^"\\]{0,99}"\s*:)', text)
+    return re.compile(r"\}\s*,\s*(?=\{\s*" + (re.escape(key[1]) if key else "") + ")")
+
+
+def _needs_more(error: Exception, text: str) -> bool:
+    """Whether decoding failed for the text's end rather than for what stands in it."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    return error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
+
+
+def _text(data: bytes, place: Place, final: bool) -> tuple[str, bytes, list[dict]]:
+    """The data as text, with what JSON may not hold replaced, and the start of a cut character."""
+    lost = []
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text, tail = decoder.decode(data, final), decoder.getstate()[0]
+    try:
+        data[: len(data) - len(tail)].decode()
     except UnicodeDecodeError as error:
-        text = data.decode(errors="replace")
-        lost.append(_row("byte", 0, f"not UTF-8 from byte {error.start} on: replaced", kept=True))
+        why = f"not UTF-8 from byte {place.byte + error.start} on: replaced"
+        lost.append(_row("byte", 0, why, kept=True))
     text, n = _CONTROL.subn("\ufffd", text)
     if n:
         lost.append(_row("character", 0, f"{n} control characters replaced", kept=True))
     text, n = _BARE.subn("null", text)
     if n:
         lost.append(_row("number", 0, f"{n} infinite or undefined numbers left out", kept=True))
-    return text, lost
+    return text, tail, lost
 
 
 def _row(what: str, n: int, why: str, *, kept: bool) -> dict:
     return {"what": what, "n_events": n, "kept": kept, "why": why, "warn": True}
 
 
-def _skip(text: str, position: int) -> int:
-    return _SPACE.match(text, position).end()
-
-
-def _excerpt(text: str) -> str:
-    return f"it begins with {text[:60].strip()!r}" if text.strip() else "it is empty"
-
-
-def _fields(text: str, position: int, until: str | None) -> tuple[dict, int]:
-    """Read `key: value` pairs up to the key `until`; stop quietly where they stop making sense."""
-    fields = {}
-    try:
-        while True:
-            position = _skip(text, position)
-            key, position = _DECODER.raw_decode(text, position)
-            position = text.index(":", position) + 1
-            position = _skip(text, position)
-            if key == until:
-                return fields, position
-            fields[key], position = _DECODER.raw_decode(text, position)
-    except (ValueError, TypeError, RecursionError):
-        return fields, position
-
-
-def _events(text: str, position: int) -> tuple[list[dict], int, list[dict]]:
-    events, lost = [], []
-    while True:
-        position = _skip(text, position)
-        if text.startswith("]", position):
-            return events, position + 1, lost
-        try:
-            event, position = _DECODER.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            again = _NEXT.search(text, position)
-            lost.append(_broken(text, position, error, cut=again is None))
-            if again is None:
-                return events, len(text), lost
-            position = again.end()
-            continue
-        if isinstance(event, dict):
-            events.append(event)
-        else:
-            lost.append(_row("event", 1, f"no object at character {position}", kept=False))
-
-
-def _broken(text: str, position: int, error: Exception, *, cut: bool) -> dict:
-    line = text.count("\n", 0, position) + 1
-    where = f"line {line}, character {position}"
+def _broken(text: str, position: int, place: Place, error: Exception, *, cut: bool) -> dict:
+    where = place.at(text, position)
     if not text[position:].strip():
         return _row("event", 0, f"the file ends at {where} without closing its list", kept=True)
     if cut:
         return _row("event", 1, f"the file is cut: its last event, at {where}", kept=False)
-    return _row("event", 1, f"does not decode, at {where}: {error}", kept=False)
+    message = str(error).split(":")[0]
+    return _row("event", 1, f"does not decode, at {where}: {message}", kept=False)

@@ -1,0 +1,156 @@
+"""A JSON trace of any size in batches of events, so that memory holds one batch and not the file.
+
+A trace is `{field: value, ..., "traceEvents": [event, ...], field: value, ...}` or a bare list of
+events. Events are decoded by msgspec, a batch at a time; a batch that does not decode is read event
+by event (see `salvage`), so one bad byte costs one event.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from .salvage import Place, salvage_events, salvage_fields
+
+BATCH_BYTES = 2**21
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_GAP = b" \t\r\n,"
+LARGEST_BYTES = 2**27  # of one event, or of the fields behind the events
+_TRIES = 4  # splits tried before a batch is taken to be broken
+
+
+class Batches:
+    """Iterate to get lists of events; afterwards `fields` and `lost` are complete.
+
+    fields : the trace's other top-level fields
+    lost : LEDGER rows of what did not decode, and where
+    """
+
+    def __init__(self, chunks: Iterable[bytes], event_type: Any, file: str):
+        self._chunks, self._file = iter(chunks), file
+        self._decoder = msgspec.json.Decoder(list[event_type])
+        self._one = msgspec.json.Decoder(event_type)
+        self._buffer, self._ended, self._closed = bytearray(), False, False
+        self._place = Place()
+        self.fields: dict = {}
+        self.lost: list[dict] = []
+
+    def __iter__(self) -> Iterator[list]:
+        self._find_events()
+        self._fill(BATCH_BYTES)
+        while self._buffer:
+            yield from self._batch()
+            self._fill(BATCH_BYTES)
+        if not self._closed and not any("cut" in row["why"] for row in self.lost):
+            where = f"line {self._place.line}, byte {self._place.byte}"
+            self._lose(f"the file ends at {where} without closing its list", n_events=0)
+
+    def _fill(self, size: int) -> None:
+        """Read on until the buffer holds `size` bytes or the file has ended."""
+        while len(self._buffer) < size and not self._ended:
+            chunk = next(self._chunks, None)
+            self._ended = chunk is None
+            self._buffer += chunk or b""
+
+    def _drop(self, n: int) -> None:
+        """Forget the first n bytes and the gap behind them."""
+        while n < len(self._buffer) and self._buffer[n] in _GAP:
+            n += 1
+        self._place.advance(self._buffer[:n])
+        del self._buffer[:n]
+
+    def _find_events(self) -> None:
+        """Read the fields before the events; leave the buffer at the first event."""
+        self._fill(1024)
+        self._drop(0)
+        if self._buffer[:1] == b"[":
+            return self._drop(1)
+        if self._buffer[:1] != b"{":
+            start = bytes(self._buffer[:40])
+            raise ValueError(f"{self._file}: not a trace: expected JSON, it begins with {start!r}")
+        while not (found := _EVENTS.search(self._buffer)):
+            size = len(self._buffer)
+            self._fill(size + BATCH_BYTES)
+            if len(self._buffer) == size:
+                raise ValueError(
+                    f"{self._file}: JSON, but not a trace: expected a list under traceEvents"
+                )
+        self.fields |= salvage_fields(bytes(self._buffer[1 : found.start()]))
+        self._drop(found.end())
+
+    def _batch(self) -> Iterator[list]:
+        """Decode the events at the head of the buffer, all of them when the file has ended."""
+        for at in [len(self._buffer)] if self._ended else self._splits():
+            events, end = self._try(self._buffer[:at] + (b"" if self._ended else b"]"))
+            if events is not None:
+                self._closed = self._ended
+                self._drop(at)
+                yield events
+                return
+            if end:
+                yield self._try(self._buffer[:end])[0]
+                self._drop(end)
+                self._fields_behind()
+                return
+        yield from self._piecewise()
+
+    def _splits(self) -> list[int]:
+        """Where an event may end, the last first. A wrong one does not decode."""
+        window = self._buffer[-(2**16) :]
+        start = len(self._buffer) - len(window)
+        return [start + m.start() + 1 for m in _BETWEEN.finditer(window)][: -_TRIES - 1 : -1]
+
+    def _try(self, events: bytearray) -> tuple[list | None, int]:
+        """The events of `event, event, ...]`, and where the list ends if more follow it."""
+        try:
+            return self._decode(b"[" + events), 0
+        except (msgspec.DecodeError, RecursionError) as error:
+            trailing = _TRAILING.search(str(error))
+            return None, int(trailing[1]) - 2 if trailing else 0  # counted from 1, behind our "["
+
+    def _decode(self, events: bytearray) -> list:
+        """Decode a list; events of an unexpected type are counted as lost."""
+        try:
+            return self._decoder.decode(events)
+        except msgspec.ValidationError:
+            return self._each(msgspec.json.decode(events, type=list[msgspec.Raw]))
+
+    def _fields_behind(self) -> None:
+        self._closed = True
+        self._fill(LARGEST_BYTES)
+        self.fields |= salvage_fields(bytes(self._buffer))
+        self._buffer.clear()
+
+    def _each(self, pieces: Iterable) -> list:
+        found = []
+        for piece in pieces:
+            try:
+                found.append(self._one.decode(piece))
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                self._lose(str(error).replace("$", "event", 1))
+        return found
+
+    def _lose(self, why: str, n_events: int = 1) -> None:
+        for row in self.lost:
+            if row["why"] == why:
+                row["n_events"] += n_events
+                return
+        row = {"what": "event", "n_events": n_events, "kept": not n_events, "why": why}
+        self.lost.append(row | {"warn": True})
+
+    def _piecewise(self) -> Iterator[list]:
+        """Read the buffer event by event, as far as it goes."""
+        size = len(self._buffer)
+        final = self._ended or size > LARGEST_BYTES
+        objects, rest, lost, closed = salvage_events(bytes(self._buffer), self._place, final=final)
+        self.lost += lost
+        self._place.advance(self._buffer[: max(0, size - len(rest))])
+        self._buffer[:] = rest
+        yield self._each(msgspec.json.encode(item) for item in objects)
+        if closed:
+            self._fields_behind()
+        elif not objects and not final:
+            self._fill(2 * size)  # an event larger than a batch
