@@ -13,7 +13,7 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables intervals readers traces iterations costs fits fusion timeline "
+    "units tables intervals readers files clocks traces iterations costs fits fusion timeline "
     "figures explore capture"
 ).split()
 HEAVY = {

@@ -216,7 +216,7 @@ def test_predicted_events_have_the_columns_and_types_of_events():
     events = predict(scenario()).to_events()
     whole = {"rank": "Int64", "nbytes": "Int64", "n_workers": "Int64"}
     whole |= dict.fromkeys(["stream", "thread", "iteration", "correlation"], "int64")
-    text = dict.fromkeys(["kind", "op", "name"], "str")
+    text = dict.fromkeys(["kind", "op", "name", "group"], "str")
     types = whole | text | {"start_s": "float64", "end_s": "float64"}
     assert events.dtypes.astype(str).to_dict() == types and list(events) == list(EVENTS)
 

@@ -1,6 +1,9 @@
 import gzip
+import io
+import json
 import subprocess
 import sys
+import tarfile
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 
@@ -8,6 +11,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
+from workbench.iterations import iterations
 from workbench.readers import source
 from workbench.tables import EVENTS, LEDGER, MEASUREMENTS
 from workbench.traces import load_run, read_events, read_measurements
@@ -16,8 +20,12 @@ STEP = complete("user_annotation", "ProfilerStep#1", 100, 1000)
 WORK = [STEP, *launched("gemm", 200, 300, launch_ts=150, correlation=1)]
 
 
+EPOCH_NS = 1_700_000_000 * 10**9
+
+
 def of_rank(rank, world_size=2):
-    return {"distributedInfo": {"rank": rank, "world_size": world_size, "backend": "nccl"}}
+    info = {"rank": rank, "world_size": world_size, "backend": "nccl"}
+    return {"distributedInfo": info, "baseTimeNanoseconds": EPOCH_NS}
 
 
 def test_a_file_becomes_events_in_seconds_since_the_first(write_trace):
@@ -34,8 +42,10 @@ def test_the_format_is_told_by_content_never_by_name(write_trace):
 
 
 def test_a_folder_is_one_run_and_its_ranks_share_an_axis(write_trace):
-    write_trace(WORK, "run/a.json", **of_rank(0), baseTimeNanoseconds=10**18)
-    path = write_trace(WORK, "run/b.json.gz", **of_rank(1), baseTimeNanoseconds=10**18 + 5000)
+    write_trace(WORK, "run/a.json", **of_rank(0))
+    path = write_trace(
+        WORK, "run/b.json.gz", **(of_rank(1) | {"baseTimeNanoseconds": EPOCH_NS + 5000})
+    )
     events = load_run(path.parent).events
     start = events[events["name"] == "gemm"].set_index("rank")["start_s"]
     assert start[1] - start[0] == pytest.approx(5e-6, abs=1e-12)
@@ -204,3 +214,97 @@ def test_loading_needs_none_of_the_heavy_packages():
         [sys.executable, "-c", code, *heavy], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def tar_of(tmp_path, members, name="ranks.tar.gz"):
+    path = tmp_path / name
+    with tarfile.open(path, "w:gz") as archive:
+        for member, data in members.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+def trace_bytes(rank):
+    return json.dumps(of_rank(rank) | {"traceEvents": WORK}).encode()
+
+
+def test_an_archive_of_ranks_is_a_run_and_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    members = {"../../a.json": trace_bytes(0), "/etc/b.json.gz": gzip.compress(trace_bytes(1))}
+    path = tar_of(tmp_path, members | {"x/notes.txt": b"hello"}, name="ranks")
+    run = load_run(path)
+    assert run.info["ranks"] == [0, 1]
+    assert list(tmp_path.iterdir()) == [path]
+    assert run.ledger["why"].str.contains("not a trace: expected JSON").sum() == 1
+
+
+def test_a_cut_archive_keeps_what_it_holds(tmp_path, rng):
+    more = [complete("cpu_op", str(rng.random()), 300 + i, 1) for i in range(5000)]
+    members = {
+        f"{rank}.json": json.dumps(of_rank(rank) | {"traceEvents": WORK + more}).encode()
+        for rank in range(2)
+    }
+    path = tar_of(tmp_path, members)
+    path.write_bytes(path.read_bytes()[: int(0.7 * path.stat().st_size)])
+    with pytest.warns(UserWarning, match="the archive is cut or damaged"):
+        run = load_run(path)
+    assert 0 in run.info["ranks"]
+
+
+def test_an_archive_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "MAX_BYTES", 2**20)
+    with pytest.raises(ValueError, match="an archive beyond the limits of 1.00 MiB"):
+        load_run(tar_of(tmp_path, {"bomb.json": b"[" + b" " * 2**24}))
+
+
+def test_a_real_archive_of_eight_ranks(shared):
+    run = load_run(shared / "traces/kineto/dlrm-8rank-tar/dlrm_kineto.tar.gz")
+    assert sorted(run.info["ranks"]) == list(range(8))
+    reference = pd.read_csv(shared / "traces/breakdown.csv")
+    reference = reference[reference["file"].str.contains("dlrm-8rank-tar")].set_index("rank")
+    comm = run.events[run.events["kind"] == "comm"]
+    assert comm["rank"].value_counts().to_dict() == reference["n_comm"].to_dict()
+
+
+def test_a_pattern_names_files(write_trace, tmp_path):
+    for rank in range(3):
+        write_trace(WORK, f"run/rank{rank}.json", **of_rank(rank, 3))
+    assert load_run(tmp_path / "run" / "rank[01].json").info["ranks"] == [0, 1]
+    with pytest.raises(FileNotFoundError, match=r"run/\*\.gz: no file matches"):
+        load_run(tmp_path / "run" / "*.gz")
+
+
+def test_kernels_alone_are_kept_on_request_and_measure_the_same(shared):
+    path = shared / "traces/kineto/ddp-resnet50-2gpu/nccl_data.json.gz"
+    whole, kernels = load_run(path), load_run(path, keep="kernels")
+    assert set(kernels.events["kind"]) == {"compute", "comm", "memory"}
+    pd.testing.assert_frame_equal(iterations(whole.events), iterations(kernels.events))
+    comm = ["op", "nbytes", "n_workers", "start_s"]
+    expected = whole.events.loc[whole.events["kind"] == "comm", comm].reset_index(drop=True)
+    found = kernels.events.loc[kernels.events["kind"] == "comm", comm].reset_index(drop=True)
+    found = found.assign(start_s=found["start_s"] - found["start_s"][0])
+    expected = expected.assign(start_s=expected["start_s"] - expected["start_s"][0])
+    pd.testing.assert_frame_equal(found, expected, check_categorical=False)
+    for run in (whole, kernels):
+        assert run.ledger["n_events"].sum() == 40573
+        assert run.ledger.loc[run.ledger["kept"], "n_events"].sum() == len(run.events)
+
+
+def test_another_word_for_keep_is_refused(write_trace):
+    with pytest.raises(ValueError, match="got 'gpu'"):
+        load_run(write_trace(WORK, **of_rank(0)), keep="gpu")
+
+
+def test_rows_that_overlap_on_one_stream_are_flagged(write_trace):
+    long = complete("kernel", "add", 190, 3_400_000, stream=7)
+    with pytest.warns(UserWarning, match=r"stream 7: 1 rows start .* up to 3.40 s.*'add', 3.40 s"):
+        run = load_run(write_trace([long, *WORK], **of_rank(0, 1)))
+    assert run.ledger["why"].str.contains("overlap on one stream").any()
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path):
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    with pytest.raises((ValueError, FileNotFoundError), match="loop.json"):
+        load_run(tmp_path / "loop.json")

@@ -6,6 +6,8 @@ Data flows one way, and each module may import only those above it:
     tables        the columns of every table, and check()
     intervals     unions and overlaps of half-open spans
     readers       one file a format: bytes -> EVENTS or MEASUREMENTS
+    files         which files a path names, archives included
+    clocks        ranks on one axis of time
     traces        Run, load_run, read_events, read_measurements
     iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
     costs         Link, Ring: what a message costs

@@ -8,6 +8,7 @@ import pandas as pd
 from . import intervals
 from .tables import COLLECTIVES, EVENTS, GRADIENTS, ITERATIONS, MEASUREMENTS, check
 
+_NEEDED = {column: meaning for column, meaning in EVENTS.items() if column != "group"}
 _WORK = ["compute", "comm", "memory"]
 _GRADIENT = "torch::autograd::AccumulateGrad"
 
@@ -32,7 +33,7 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _work(events: pd.DataFrame) -> pd.DataFrame:
-    check(events, EVENTS, "events")
+    check(events, _NEEDED, "events")
     work = events[events["kind"].isin(_WORK) & (events["iteration"] >= 0)]
     if work.empty:
         raise ValueError(
@@ -79,14 +80,15 @@ def _both(a: tuple, b: tuple) -> tuple:
 def collectives(events: pd.DataFrame) -> pd.DataFrame:
     """COLLECTIVES: each message once, the rows of all ranks joined.
 
-    Ranks are paired by the order of a collective within its iteration and group size. A message is
+    Ranks are paired by the order of a collective within its iteration and process group. It is
     ready when the last kernel of the compute stream launched before it has ended (without a GPU:
     when it is launched, since the host computes). Unknown launches and sizes stay <NA>.
     """
-    check(events, EVENTS, "events")
+    check(events, _NEEDED, "events")
+    events = events if "group" in events else events.assign(group="")
     parts = [_messages(mine) for _, mine in events.groupby("rank", dropna=False)]
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=[*EVENTS, "launch_s", "ready_s"])
-    keys = ["iteration", "op", "n_workers"]
+    keys = ["iteration", "op", "group", "n_workers"]
     rows = rows.sort_values("start_s", kind="stable")
     order = rows.groupby(["rank", *keys], dropna=False).cumcount()
     joined = rows.assign(order=order, n=1).groupby([*keys, "order"], dropna=False, as_index=False)
@@ -116,7 +118,7 @@ def _messages(mine: pd.DataFrame) -> pd.DataFrame:
         ready = _ready(mine, launch, launched.fillna(comm["start_s"]).to_numpy())
     else:
         ready = launched.fillna(comm["start_s"]).to_numpy()
-    return comm.assign(launch_s=launched, ready_s=ready)
+    return comm.astype({"group": "str"}).assign(launch_s=launched, ready_s=ready)
 
 
 def _launch_times(mine: pd.DataFrame) -> pd.Series:
@@ -213,7 +215,7 @@ def gradients_by_iteration(events: pd.DataFrame) -> pd.DataFrame:
     first kernel, or of its first operator without a GPU.
     Raises ValueError when there is no such operator.
     """
-    check(events, EVENTS, "events")
+    check(events, _NEEDED, "events")
     operators = events[(events["name"] == _GRADIENT) & (events["iteration"] >= 0)]
     if operators.empty:
         raise ValueError(

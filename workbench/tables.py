@@ -10,6 +10,7 @@ EVENTS = {
     "kind": "compute, comm, memory, host or annotation",
     "op": "name of the collective, else empty",
     "name": "as written in the file",
+    "group": "process group of a comm row, empty when the file does not say",
     "nbytes": "bytes of a comm row's message or of the gradient a host row accumulates, else <NA>",
     "n_workers": "workers in a comm row's group, else <NA>",
     "correlation": "number shared by a launch and its device row; -1 for none",
@@ -29,7 +30,7 @@ ITERATIONS = {
 }
 COLLECTIVES = {
     "iteration": "number the profiler gave; -1 outside every iteration",
-    "index": "order of the message within its iteration, op and group, from 0",
+    "index": "place of the message within its iteration, in order of starts, from 0",
     "op": "name of the collective",
     "nbytes": "bytes of the message, <NA> when the file does not say",
     "n_workers": "workers in the group, <NA> when the file does not say",

@@ -261,6 +261,7 @@ _EVENT_TYPES = {
     "kind": "str",
     "op": "str",
     "name": "str",
+    "group": "str",
     "nbytes": "Int64",
     "n_workers": "Int64",
     "correlation": "int64",
@@ -271,5 +272,6 @@ _EVENT_TYPES = {
 
 def _event(kind: str, name: str, start_s: float, end_s: float, stream: int, thread=-1) -> dict:
     place = {"rank": 0, "stream": stream, "thread": thread, "iteration": 0, "correlation": -1}
-    what = {"kind": kind, "op": "", "name": name, "nbytes": pd.NA, "n_workers": pd.NA}
+    what = {"kind": kind, "op": "", "name": name, "group": ""}
+    what |= {"nbytes": pd.NA, "n_workers": pd.NA}
     return place | what | {"start_s": start_s, "end_s": end_s}

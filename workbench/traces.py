@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
 
+from . import clocks, files
 from .readers import kineto, nccl_tests, plain
 from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
@@ -22,7 +24,9 @@ from .units import format_seconds
 TRACES = (kineto,)
 SWEEPS = (plain, nccl_tests)
 _RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_TEXT = ("name", "kind", "op")
+_TEXT = ("name", "kind", "op", "group")
+_TICK_NS = 2000  # older traces round to us: two rows may seem to overlap by two ticks
+_DOUBTFUL_NS = 100_000  # beyond this an overlap is worth a warning
 
 
 @dataclass(frozen=True)
@@ -63,32 +67,40 @@ class Run:
         ]
 
 
-def load_run(path, executor: Executor | None = None) -> Run:
-    """Load a trace file, a folder with one trace a rank, or a list of files.
+def load_run(path, executor: Executor | None = None, *, keep: str = "all") -> Run:
+    """Load a trace, or the traces of a run's ranks.
 
-    Ranks are read side by side when an `executor` is given (any concurrent.futures.Executor).
-    Raises FileNotFoundError for a missing path and ValueError when no trace can be read, or when
-    two files claim the same rank; what is lost of a damaged file is warned of and in `run.ledger`.
+    Parameters
+    ----------
+    path : a file, a folder with one trace a rank, a pattern (`runs/*.json.gz`), a list of these,
+        or a tar archive of ranks; gzip or not
+    executor : any concurrent.futures.Executor (`client.get_executor()` of Dask): files side by side
+    keep : "all", or "kernels" to drop host rows while reading, so that a trace of gigabytes needs
+        little memory; gradients and launch times need the host rows
+
+    The ranks share one axis of time (see `clocks`). What is lost of a damaged file is warned of,
+    and accounted for in `run.ledger` like everything else.
+    Raises FileNotFoundError for a missing path; ValueError when no trace can be read, two files
+    claim one rank, or the ranks' clocks cannot be aligned.
     """
-    files, folder = _files(path)
-    read = partial(_read_rank, strict=folder is None)
-    parts = executor.map(read, files) if executor else map(read, files)
-    parts = list(tqdm(parts, total=len(files), desc="ranks", unit="file", disable=len(files) < 2))
+    if keep not in ("all", "kernels"):
+        raise ValueError(f'keep: expected "all" or "kernels", got {keep!r}')
+    paths, folder = files.named(path)
+    read = partial(_read_file, strict=len(paths) == 1 and folder is None, keep=keep)
+    parts = executor.map(read, paths) if executor else map(read, paths)
+    parts = tqdm(parts, total=len(paths), desc="files", unit="file", disable=len(paths) < 2)
+    parts = [part for of_file in parts for part in of_file]
     ledger = [row for _, _, rows in parts for row in rows]
-    found = [(info, table) for table, info, _ in parts if table is not None]
-    if not found:
-        raise ValueError(
-            f"{path}: no trace in this folder. Expected Kineto traces (.json or .json.gz, one a "
-            f"rank); found {len(files)} files: {', '.join(f.name for f in files[:5]) or 'none'}"
-        )
-    _check_ranks([info for info, _ in found])
-    ledger += _remarks([info for info, _ in found])
-    for file in dict.fromkeys(row["file"] for row in ledger if row.get("warn")):
-        whys = dict.fromkeys(r["why"] for r in ledger if r["file"] == file and r.get("warn"))
-        warnings.warn(f"{file}: {'; '.join(whys)}", stacklevel=2)
-    events = _join([table for _, table in found])
-    name = folder.name if folder else files[0].name
-    return Run(name, _run_info([info for info, _ in found], folder), events, _ledger(ledger))
+    tables = [table for table, _, _ in parts if table is not None]
+    infos = [info for table, info, _ in parts if table is not None]
+    if not tables:
+        raise ValueError(_no_trace(path, paths, ledger))
+    _check_ranks(infos)
+    tables, how = clocks.align(tables, infos)
+    ledger += _remarks(infos, how)
+    _warn(ledger)
+    name = folder.name if folder else paths[0].name
+    return Run(name, _run_info(infos, folder), _join(tables), _ledger(ledger))
 
 
 def read_events(path) -> pd.DataFrame:
@@ -102,7 +114,7 @@ def read_measurements(path) -> pd.DataFrame:
     Lines that could not be read are warned of by number. Raises FileNotFoundError, or ValueError
     when the file holds no timed collective.
     """
-    source = Source(_existing(path))
+    source = Source(files.existing(path))
     reader = next((r for r in SWEEPS if r.recognises(source.head)), nccl_tests)
     table, problems = reader.read(source.text(), source.file)
     for problem in source.damage + problems:
@@ -110,52 +122,84 @@ def read_measurements(path) -> pd.DataFrame:
     return table[[*MEASUREMENTS, *(c for c in table if c not in MEASUREMENTS)]]
 
 
-def _existing(path) -> Path:
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: no such file or folder (looked in {Path.cwd()}). Check the path."
-        )
-    return path
+def _no_trace(path, paths: list[Path], ledger: list[dict]) -> str:
+    found = "; ".join(f"{Path(row['file']).name} ({row['why'][:80]})" for row in ledger[:3])
+    return (
+        f"{path}: no trace in this folder, list or archive. Expected traces such as PyTorch's "
+        f"(.json or .json.gz, one a rank); found {len(paths)} files: {found or 'none'}"
+    )
 
 
-def _files(path) -> tuple[list[Path], Path | None]:
-    """The files to read, and the folder they were found in unless they were named."""
-    if isinstance(path, list | tuple):
-        if not path:
-            raise ValueError("load_run: expected at least one file, got an empty list")
-        return [_existing(p) for p in path], None
-    path = _existing(path)
-    if path.is_file():
-        return [path], None
-    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    return files, path
+def _warn(ledger: list[dict]) -> None:
+    """One warning a file, with all there is to be said of it."""
+    for file in dict.fromkeys(row["file"] for row in ledger if row.get("warn")):
+        whys = dict.fromkeys(r["why"] for r in ledger if r["file"] == file and r.get("warn"))
+        warnings.warn(f"{file}: {'; '.join(whys)}", stacklevel=3)
 
 
-def _read_rank(path: Path, strict: bool):
-    """(table or None, info, ledger) of one file; what is no trace is an error if `strict`."""
-    source = Source(path)
-    reader = next((r for r in TRACES if r.recognises(source.head)), None)
+def _read_file(path: Path, strict: bool, keep: str) -> list[tuple]:
+    """(table or None, info, ledger) of a file, or of each member of an archive.
+
+    What is no trace is an error if `strict`, else a LEDGER row.
+    """
+    parts = []
     try:
-        if reader is None:
-            start = source.head[:40]
-            raise ValueError(f"not a trace: expected JSON, it begins with {start!r}")
+        for source in files.sources_of(path):
+            parts.append(_read_source(source, keep))
+    except (ValueError, OSError) as error:
+        parts.append(_skipped(str(path), str(error), warn=True))
+    if strict and all(table is None for table, _, _ in parts):
+        row = parts[0][2][0] if parts else {"file": str(path), "why": "an archive without files"}
+        raise ValueError(f"{row['file']}: {row['why']}")
+    return parts
+
+
+def _skipped(file: str, why: str, *, warn: bool = False) -> tuple:
+    row = {"file": file, "what": "file", "n_events": 0, "kept": False, "warn": warn}
+    return None, {}, [row | {"why": why.removeprefix(f"{file}: ")}]
+
+
+def _read_source(source: Source, keep: str) -> tuple:
+    if source.name == "run.json":
+        return _skipped(source.file, "describes the run: see run.info")
+    source.keep = keep
+    reader = next((r for r in TRACES if r.recognises(source.head)), None)
+    if reader is None:
+        why = f"not a trace: expected JSON, it begins with {source.head[:40]!r}"
+        return _skipped(source.file, "; ".join([why, *source.damage]))
+    try:
         table, info, ledger = reader.read(source)
     except ValueError as error:
-        why = "; ".join([str(error).removeprefix(f"{source.file}: "), *source.damage])
-        if strict:
-            raise ValueError(f"{source.file}: {why}") from None
-        known = path.name == "run.json"
-        row = {"file": source.file, "what": "file", "n_events": 0, "kept": known}
-        return None, {}, [row | {"why": "describes the run" if known else why}]
+        message = str(error).removeprefix(f"{source.file}: ")
+        return _skipped(source.file, "; ".join([message, *source.damage]))
     info["file"] = source.file
     ledger += [_note(info, why, warn=True) for why in source.damage]
-    return _with_rank(table, info, path, ledger)
+    ledger += [_note(info, why, warn=late > _DOUBTFUL_NS) for why, late in _overlaps(table)]
+    return _with_rank(table, info, source.name, ledger)
 
 
-def _with_rank(table: pd.DataFrame, info: dict, path: Path, ledger: list[dict]):
+def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
+    """Streams on which rows overlap, which no device does: (why, by how many ns at most)."""
+    work = table[(table["stream"] >= 0) & table["kind"].isin(["compute", "comm", "memory"])]
+    found = []
+    for stream, rows in work.sort_values("start_ns", kind="stable").groupby("stream"):
+        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        late = np.maximum.accumulate(end)[:-1] - start[1:]
+        if late.size and late.max() > _TICK_NS:
+            longest = rows.iloc[int((end - start).argmax())]
+            why = (
+                f"stream {stream}: {int((late > _TICK_NS).sum())} rows start before an earlier one "
+                f"ends, an overlap on one stream of up to {format_seconds(late.max() / 1e9)}; no "
+                f"device does that, so a duration is wrong (longest: {longest['name'][:60]!r}, "
+                f"{format_seconds((longest['end_ns'] - longest['start_ns']) / 1e9)})"
+            )
+            found.append((why, int(late.max())))
+    return found
+
+
+def _with_rank(table: pd.DataFrame, info: dict, name: str, ledger: list[dict]):
     """Take the rank from the file's name where its content tells none."""
-    named = _RANK_IN_NAME.search(path.name)
+    named = _RANK_IN_NAME.search(name)
     if info["rank"] is None and named:
         info["rank"] = int(named[1])
         ledger = [row | {"rank": info["rank"]} for row in ledger]
@@ -189,9 +233,9 @@ def _check_ranks(infos: list[dict]) -> None:
         seen[rank] = info["file"]
 
 
-def _remarks(infos: list[dict]) -> list[dict]:
-    """What is to be said of the ranks together, and of ranks that no kernel was recorded for."""
-    notes = []
+def _remarks(infos: list[dict], how: str) -> list[dict]:
+    """What is to be said of the ranks together: how their clocks agree, which are missing."""
+    notes = [_note({"file": "", "rank": None}, how)] if how else []
     ranks = {info["rank"] for info in infos}
     size = max((info["world_size"] or 0 for info in infos), default=0)
     missing = sorted(set(range(min(size, 10**6))) - ranks)
@@ -204,6 +248,7 @@ def _remarks(infos: list[dict]) -> list[dict]:
 
 def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """EVENTS of all ranks on one axis of seconds; the origin goes before the ns become floats."""
+    tables = [t if "group" in t else t.assign(group=pd.Categorical([""] * len(t))) for t in tables]
     starts = [table["start_ns"].min() for table in tables if len(table)]
     origin = min(starts, default=0)
     text = {c: union_categoricals([table[c] for table in tables]) for c in _TEXT}

@@ -33,6 +33,8 @@ class _Args(msgspec.Struct, gc=False):
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements_in: Any = msgspec.field(name="In msg nelems", default=None)
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    members: Any = msgspec.field(name="Process Group Ranks", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
     dtype: Any = None
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
@@ -87,6 +89,9 @@ _NOT_INTERVALS |= {"M": "metadata: names a process or thread", "C": "counter: no
 _FLOAT_LIMIT_US = 2.0**42
 _INT64_US = 9.2e15  # int64 ns end here
 _NO_ARGS = _Args()
+_NOT_WANTED = "no device row: left out because only kernels are kept"
+# Host rows that neither launch, nor describe a message, nor span an iteration: the bulk of a file.
+_BULK = {"cpu_op", "operator", "python_function", "overhead"}
 
 
 def recognises(head: bytes) -> bool:
@@ -96,19 +101,20 @@ def recognises(head: bytes) -> bool:
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     """Decode one trace: see `decode`."""
-    return decode(source.chunks(), source.file)
+    return decode(source.chunks(), source.file, source.keep)
 
 
-def decode(chunks: Iterable[bytes], file: str) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """Decode one trace, given as the chunks of its bytes.
+def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
+    """Decode one trace, given as the chunks of its bytes: (table, info, ledger).
 
     Returns the rank's EVENTS with `start_ns` and `end_ns` (int64, ns since the epoch or the boot)
     for the two times, what the file says of itself, and LEDGER rows. What does not decode is left
-    out, and the ledger tells what was lost and where.
+    out, and the ledger tells what was lost and where. With keep="kernels" host rows are used to
+    place and describe the device's rows, and then left out as well.
     Raises ValueError when nothing in it is a trace.
     """
     batches = Batches(chunks, _ANY, file)
-    columns = _Columns()
+    columns = _Columns(only_kernels=keep == "kernels")
     for batch in batches:
         columns.add(batch)
     info = _info(batches.fields)
@@ -116,11 +122,24 @@ def decode(chunks: Iterable[bytes], file: str) -> tuple[pd.DataFrame, dict, list
     if not columns.parts:
         raise ValueError(_empty(file, ledger))
     table, categories, remarks = _table(columns, info)
+    if columns.only_kernels:
+        table, categories, dropped = _device_rows(table, categories)
+        ledger += dropped
     for cat, n in Counter(categories).items():
         ledger.append(_row(f"category {cat or 'none'}", _known(cat), n, kept=True))
     for row in ledger + remarks:
         row |= {"file": file, "rank": info["rank"]}
     return table, info, ledger + remarks
+
+
+def _device_rows(table: pd.DataFrame, categories: np.ndarray):
+    """The rows of work on the device, their categories, and LEDGER rows of the others."""
+    work = table["kind"].isin(_WORK).to_numpy()
+    dropped = Counter(categories[~work])
+    rows = [
+        _row(f"category {cat or 'none'}", _NOT_WANTED, n, kept=False) for cat, n in dropped.items()
+    ]
+    return table[work].reset_index(drop=True), categories[work], rows
 
 
 def _empty(file: str, ledger: list[dict]) -> str:
@@ -169,6 +188,7 @@ class _Columns:
     dropped : events left out, counted by (what, why)
     """
 
+    only_kernels: bool = False
     names: _Codes = field(default_factory=_Codes)
     cats: _Codes = field(default_factory=_Codes)
     parts: list[dict] = field(default_factory=list)
@@ -183,6 +203,8 @@ class _Columns:
                 why = _NOT_INTERVALS.get(phase, "not a complete event (ph X)")
                 self.dropped[f"ph {phase}", why] += types[other]
         events = [event for event in batch if type(event) is _Event]
+        if self.only_kernels:
+            events = self._without_bulk(events)
         events, start, end = self._usable(events)
         if not events:
             return
@@ -193,6 +215,17 @@ class _Columns:
                 self.details[position] = event.args
         self.parts.append(self._columns(events) | {"start_ns": start, "end_ns": end})
         self.n_rows += len(events)
+
+    def _without_bulk(self, events: list[_Event]) -> list[_Event]:
+        needed = set(filter(meaning.is_needed, {event.name for event in events}))
+        kept = []
+        for event in events:
+            cat = (event.cat or "").lower()
+            if cat in _BULK and event.name not in needed:
+                self.dropped[f"category {cat}", _NOT_WANTED] += 1
+            else:
+                kept.append(event)
+        return kept
 
     def _columns(self, events: list[_Event]) -> dict:
         args = [event.args or _NO_ARGS for event in events]
@@ -310,6 +343,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
             "kind": kind,
             "op": "",
             "name": pd.Categorical.from_codes(name, list(columns.names)),
+            "group": "",
             "nbytes": unknown.copy(),
             "n_workers": unknown.copy(),
             "correlation": column["correlation"],
@@ -326,4 +360,4 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
     remarks += meaning.number_iterations(table)
     categories = table["category"].to_numpy()
     table = table.drop(columns=["category", "external"])
-    return table.astype({"kind": "category", "op": "category"}), categories, remarks
+    return table.astype(dict.fromkeys(["kind", "op", "group"], "category")), categories, remarks

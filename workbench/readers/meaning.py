@@ -23,6 +23,11 @@ def has_shape(name: str) -> bool:
     return name == _GRADIENT or _CALL.search(name) is not None
 
 
+def is_needed(name: str) -> bool:
+    """Whether a host row of this name places or describes rows of the device."""
+    return _STEP.fullmatch(name) is not None or _CALL.search(name) is not None
+
+
 def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
     """In a run without a GPU the main thread's operators compute and `gloo:` rows communicate."""
     if table["kind"].isin(["compute", "comm", "memory"]).any():
@@ -138,14 +143,15 @@ def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> None:
     sizes = {g.get("pg_name"): g.get("pg_size") for g in info["groups"]}
     only = next(iter(sizes.values())) if len(sizes) == 1 else None
     described = [_message(names, details, row, call[row], only) for row in rows]
-    ops, nbytes, workers = zip(*described, strict=True)
+    ops, groups, nbytes, workers = zip(*described, strict=True)
     table.loc[rows, "op"] = ops
+    table.loc[rows, "group"] = groups
     table.loc[rows, "nbytes"] = pd.array(nbytes, dtype="Int64")
     table.loc[rows, "n_workers"] = pd.array(workers, dtype="Int64")
 
 
 def _message(names, details: dict, row: int, call: int, only_group: int | None):
-    """Op, bytes and workers of one comm row; `call` is the position of its host call or -1."""
+    """Op, group, bytes, workers of one comm row; `call` is the position of its host call or -1."""
     own = details[row]
     asked = details[call] if call >= 0 else own
     named = own.collective if isinstance(own.collective, str) else ""
@@ -158,7 +164,13 @@ def _message(names, details: dict, row: int, call: int, only_group: int | None):
         nbytes = _shape_bytes(own) or _shape_bytes(asked)
         if op in ("all_gather", "gather"):  # the shape is what one worker gives
             nbytes = nbytes * (n or 0)
-    return op or "unknown", nbytes or None, n
+    return op or "unknown", _group(own) or _group(asked), nbytes or None, n
+
+
+def _group(args) -> str:
+    """A process group's name and members, as far as the profiler recorded them."""
+    parts = (args.group, args.members)
+    return " ".join(str(part) for part in parts if isinstance(part, str | int))
 
 
 def _positive(value) -> int | None:

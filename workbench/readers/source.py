@@ -1,5 +1,6 @@
 """A file to read: its bytes piece by piece, unpacked when they are gzip."""
 
+import tarfile
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
@@ -14,31 +15,35 @@ _GZIP = b"\x1f\x8b"
 
 
 class Source:
-    """One file.
+    """One file, or one member of an archive, to be read once.
 
-    path : where it lies
-    file : the same as text, for messages
+    path : where it lies (of a member: the archive)
+    file : its name in messages
     head : its first 256 KiB, unpacked, from which its format is told
     damage : what was found wrong with the packing while reading
+    keep : "all", or "kernels" when host rows are not wanted
     """
 
-    def __init__(self, path: Path):
-        self.path, self.file = Path(path), str(path)
+    keep = "all"
+
+    def __init__(self, path: Path, stream=None, member: str = ""):
+        self.path = Path(path)
+        self.file = f"{path}::{member}" if member else str(path)
+        self.name = member.rsplit("/", 1)[-1] or self.path.name
         self.damage: list[str] = []
+        self._lead: list[bytes] = []
+        self._rest = self._pieces(stream)
 
     @cached_property
     def head(self) -> bytes:
-        head = bytearray()
-        for chunk in self._pieces([]):
-            head += chunk
-            if len(head) >= HEAD_BYTES:
-                break
-        return bytes(head[:HEAD_BYTES])
+        while sum(map(len, self._lead)) < HEAD_BYTES and (piece := next(self._rest, None)):
+            self._lead.append(piece)
+        return b"".join(self._lead)[:HEAD_BYTES]
 
     def chunks(self) -> Iterator[bytes]:
-        """The unpacked bytes from the start. Raises ValueError beyond MAX_BYTES."""
+        """The unpacked bytes from the start, once. Raises ValueError beyond MAX_BYTES."""
         size = 0
-        for piece in self._pieces(self.damage):
+        while piece := self._lead.pop(0) if self._lead else next(self._rest, None):
             size += len(piece)
             if size > MAX_BYTES:
                 limit = format_bytes(MAX_BYTES)
@@ -49,28 +54,35 @@ class Source:
         """All of it as text; what is not UTF-8 is replaced."""
         return b"".join(self.chunks()).decode(errors="replace")
 
-    def _pieces(self, damage: list[str]) -> Iterator[bytes]:
-        with self.path.open("rb") as stream:
-            packed = stream.read(2) == _GZIP
-            stream.seek(0)
-            if packed:
-                yield from _gunzip(stream, damage)
-            else:
-                yield from iter(lambda: stream.read(CHUNK_BYTES), b"")
+    def _pieces(self, stream) -> Iterator[bytes]:
+        with stream or self.path.open("rb") as stream:
+            try:
+                first = stream.read(2**18)
+                if first[:2] == _GZIP:
+                    yield from _gunzip(first, stream, self.damage)
+                else:
+                    while first:
+                        yield first
+                        first = stream.read(CHUNK_BYTES)
+            except (tarfile.TarError, EOFError) as error:
+                self.damage.append(f"the archive is cut or damaged here ({error})")
 
 
-def _gunzip(stream, damage: list[str]) -> Iterator[bytes]:
-    """As much as a gzip file holds, member by member."""
+def _gunzip(first: bytes, stream, damage: list[str]) -> Iterator[bytes]:
+    """As much as a gzip stream holds, member by member."""
     unpacker, size, why = zlib.decompressobj(wbits=31), 0, ""
     try:
-        while packed := unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**18):
+        packed = first
+        while packed:
             if unpacker.eof:
                 if not packed.strip(b"\0"):  # padding after the last member
                     break
                 unpacker = zlib.decompressobj(wbits=31)
             piece = unpacker.decompress(packed, CHUNK_BYTES)
             size += len(piece)
-            yield piece
+            if piece:
+                yield piece
+            packed = unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**18)
         why = "" if unpacker.eof else "the file ends before its data do"
     except zlib.error as error:
         why = str(error)

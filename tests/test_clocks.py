@@ -1,0 +1,48 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.clocks import align
+
+EPOCH_NS = 1_700_000_000 * 10**9
+
+
+def rank(ends, origin=0, group="0"):
+    """Comm rows of one rank in ns, each 100 ns long."""
+    ends = np.asarray(ends, dtype="int64") + origin
+    columns = {"kind": "comm", "op": "all_reduce", "group": group, "iteration": 0}
+    return pd.DataFrame({"start_ns": ends - 100, "end_ns": ends}).assign(**columns)
+
+
+def test_one_rank_needs_no_aligning():
+    tables = [rank([100, 200])]
+    assert align(tables, [{}]) == (tables, "")
+
+
+def test_clocks_since_the_epoch_are_taken_as_they_are():
+    tables = [rank([100, 200], EPOCH_NS), rank([130, 205], EPOCH_NS)]
+    moved, how = align(tables, [{}, {}])
+    assert [t["end_ns"].tolist() for t in moved] == [t["end_ns"].tolist() for t in tables]
+    assert "as their files state" in how and "up to 0.0 us" in how
+
+
+def test_other_clocks_are_shifted_so_that_collectives_end_together():
+    moved, how = align([rank([1000, 2000, 3000]), rank([51000, 52010, 52990])], [{}, {}])
+    assert (moved[1]["end_ns"] - moved[0]["end_ns"]).tolist() == [0, 10, -10]
+    assert "aligned on the ends" in how and "up to 0.0 us" in how
+
+
+def test_the_residual_is_reported():
+    _, how = align([rank([10_000, 20_000, 30_000]), rank([10_000, 20_000, 37_500])], [{}, {}])
+    assert "matching ends differ by up to 7.5 us" in how
+
+
+def test_only_matching_collectives_count():
+    other = pd.concat([rank([900], group="1"), rank([5000, 6000])], ignore_index=True)
+    moved, _ = align([rank([1000, 2000]), other], [{}, {}])
+    assert moved[1]["end_ns"].tolist() == [-3100, 1000, 2000]
+
+
+def test_without_epoch_and_common_collective_it_is_refused():
+    with pytest.raises(ValueError, match="clocks of the ranks cannot be aligned.*one at a time"):
+        align([rank([1000]), rank([1000], group="1")], [{}, {}])
