@@ -12,6 +12,9 @@ from workbench.iterations import (
     gradients,
     gradients_by_iteration,
     iterations,
+    repeating,
+    split,
+    stragglers,
 )
 from workbench.tables import COLLECTIVES, EVENTS, ITERATIONS, MEASUREMENTS
 from workbench.timeline import schedule
@@ -323,3 +326,59 @@ def test_without_a_gpu_a_gradient_is_ready_when_its_operator_ends(write_trace):
     info = {"backend": "gloo", "rank": 0, "world_size": 1}
     table = gradients(load(write_trace(events, distributedInfo=info)))
     assert table["ready_s"].to_numpy() == pytest.approx([70e-6, 130e-6])
+
+
+def two_ranks(write_trace, starts_of_rank_1):
+    """Three all-reduces; rank 0 comes at 100, 500, 900 us and all end 50 us after the last."""
+    for rank, starts in enumerate([(100, 500, 900), starts_of_rank_1]):
+        kernels = [
+            complete("kernel", ALL_REDUCE, at, max(at, other) + 50 - at, stream=20)
+            for at, other in zip(starts, [starts_of_rank_1, (100, 500, 900)][rank], strict=True)
+        ]
+        step = complete("user_annotation", "ProfilerStep#1", 0, 2000)
+        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        path = write_trace([step, *kernels], f"run/{rank}.json", distributedInfo=info)
+    return load(path.parent).events
+
+
+def test_the_rank_that_comes_last_causes_the_waiting(write_trace):
+    table = stragglers(two_ranks(write_trace, (160, 540, 890))).set_index("rank")
+    assert table.index.tolist() == [1, 0]
+    assert table["n_last"].tolist() == [2, 1]
+    assert table["caused_wait_s"].to_numpy() == pytest.approx([100e-6, 10e-6])
+    assert table["waited_s"].to_numpy() == pytest.approx([10e-6, 100e-6])
+    assert table["transfer_s"].to_numpy() == pytest.approx([150e-6, 150e-6])
+
+
+def test_the_real_straggler_is_rank_2(shared):
+    table = stragglers(load(shared / "traces/kineto/torchrec-4rank-straggler").events)
+    assert table["rank"].iloc[0] == 2
+    others = table.set_index("rank").drop(2)
+    assert ((others["waited_s"] > 2.95) & (others["waited_s"] < 3.07)).all()
+    assert (others["transfer_s"] < 0.1).all()
+
+
+def test_one_rank_cannot_tell_who_waits(write_trace):
+    with pytest.raises(ValueError, match="two or more ranks"):
+        stragglers(load(write_trace([complete("kernel", ALL_REDUCE, 1, 2)])).events)
+
+
+def test_a_steady_name_is_offered_and_splits_the_window(write_trace):
+    events = []
+    for i in range(5):
+        events += [complete("user_annotation", "train", 1000 * i, 900)]
+        events += launched(f"k{i}", 1000 * i + 950, 100, 1000 * i + 20, correlation=i)
+        events += [complete("cpu_op", "aten::mm", 1000 * i + 300 * (i % 2), 5)]
+    events = load(write_trace(events)).events
+    offered = repeating(events)
+    assert offered["name"].tolist() == ["train", "cudaLaunchKernel"]
+    assert offered["n"].tolist() == [5, 5]
+    assert offered["period_s"].to_numpy() == pytest.approx([1e-3, 1e-3])
+    kernels = split(events, "train").query("kind == 'compute'")
+    assert kernels["iteration"].tolist() == [0, 1, 2, 3, 4]
+    assert iterations(split(events, "train"))["duration_s"].iloc[0] == pytest.approx(1e-3)
+
+
+def test_splitting_by_an_unknown_name_points_to_the_offers(write_trace):
+    with pytest.raises(ValueError, match=r"no row called 'x'; repeating\(events\) lists names"):
+        split(load(write_trace([complete("kernel", "k", 1, 2)])).events, "x")

@@ -85,13 +85,8 @@ def collectives(events: pd.DataFrame) -> pd.DataFrame:
     when it is launched, since the host computes). Unknown launches and sizes stay <NA>.
     """
     check(events, _NEEDED, "events")
-    events = events if "group" in events else events.assign(group="")
-    parts = [_messages(mine) for _, mine in events.groupby("rank", dropna=False)]
-    rows = pd.concat(parts) if parts else pd.DataFrame(columns=[*EVENTS, "launch_s", "ready_s"])
-    keys = ["iteration", "op", "group", "n_workers"]
-    rows = rows.sort_values("start_s", kind="stable")
-    order = rows.groupby(["rank", *keys], dropna=False).cumcount()
-    joined = rows.assign(order=order, n=1).groupby([*keys, "order"], dropna=False, as_index=False)
+    rows, keys = _ordered_messages(events)
+    joined = rows.assign(n=1).groupby(keys, dropna=False, as_index=False)
     table = joined.agg(
         nbytes=("nbytes", "max"),
         n_ranks_seen=("n", "sum"),
@@ -107,6 +102,16 @@ def collectives(events: pd.DataFrame) -> pd.DataFrame:
         transfer_s=table["end_s"] - table["arrival_s"],
     )
     return table[list(COLLECTIVES)]
+
+
+def _ordered_messages(events: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """All comm rows with launch_s, ready_s and order, and the columns that name a message."""
+    events = events if "group" in events else events.assign(group="")
+    parts = [_messages(mine) for _, mine in events.groupby("rank", dropna=False)]
+    rows = pd.concat(parts or [_messages(events)]).sort_values("start_s", kind="stable")
+    keys = ["iteration", "op", "group", "n_workers"]
+    order = rows.groupby(["rank", *keys], dropna=False).cumcount()
+    return rows.assign(order=order), [*keys, "order"]
 
 
 def _messages(mine: pd.DataFrame) -> pd.DataFrame:
@@ -253,3 +258,71 @@ def _first_operator(mine: pd.DataFrame, found: pd.DataFrame) -> float:
     near = mine[(mine["thread"] == thread) & (mine["iteration"] == number)]
     of_backward = near["name"].astype("str").str.contains("evaluate_function|Backward")
     return min(near.loc[of_backward, "start_s"].min(), found["start_s"].min())
+
+
+def stragglers(events: pd.DataFrame) -> pd.DataFrame:
+    """Which rank the others wait for: rank, n_last (messages it came to last), caused_wait_s, ...
+
+    At each message every other rank waits from its own arrival to the last one's; the rank that
+    comes last causes all of that waiting. `waited_s` is what the rank itself spent waiting, and
+    `transfer_s` what was left of its communication. Sorted by `caused_wait_s`, s summed over the
+    other ranks. Raises ValueError with fewer than two ranks.
+    """
+    check(events, _NEEDED, "events")
+    if events["rank"].nunique() < 2:
+        raise ValueError(
+            "events: expected the rows of two or more ranks to tell who waits for whom; "
+            f"got {events['rank'].nunique()}. Load all ranks of the run together"
+        )
+    rows, keys = _ordered_messages(events)
+    joined = rows.groupby(keys, dropna=False)
+    last = joined["start_s"].transform("max")
+    rows = rows.assign(
+        waited_s=last - rows["start_s"],
+        transfer_s=rows["end_s"] - last,
+        n_last=(rows["start_s"] == last) & (joined["start_s"].transform("size") > 1),
+    )
+    caused = joined["start_s"].transform("size") * (last - joined["start_s"].transform("mean"))
+    rows = rows.assign(caused_wait_s=caused.where(rows["n_last"], 0.0))
+    columns = ["n_last", "caused_wait_s", "waited_s", "transfer_s"]
+    table = rows.groupby("rank")[columns].sum().reset_index()
+    return table.sort_values("caused_wait_s", ascending=False, ignore_index=True)
+
+
+def repeating(events: pd.DataFrame, least: int = 3) -> pd.DataFrame:
+    """Names that recur at a steady period, which may mark iterations where no step was recorded.
+
+    Columns: name, n, period_s (median), spread (interquartile range of the periods over their
+    median), longest period first. Use one with `split`. `least` is the fewest occurrences.
+    """
+    check(events, _NEEDED, "events")
+    rows = events[events["kind"].isin(["host", "annotation", "compute", "comm"])]
+    rows = rows[rows["rank"].isna() | (rows["rank"] == rows["rank"].min())]
+    found = []
+    for name, starts in rows.groupby("name", observed=True)["start_s"]:
+        periods = np.diff(np.sort(starts.to_numpy()))
+        if len(periods) >= least - 1 and np.median(periods) > 0:
+            low, middle, high = np.quantile(periods, [0.25, 0.5, 0.75])
+            found.append((name, len(starts), middle, (high - low) / middle))
+    table = pd.DataFrame(found, columns=["name", "n", "period_s", "spread"])
+    steady = table[table["spread"] < 0.1]
+    return steady.sort_values("period_s", ascending=False, ignore_index=True)
+
+
+def split(events: pd.DataFrame, name: str) -> pd.DataFrame:
+    """EVENTS with iterations that begin wherever a row called `name` starts, numbered from 0.
+
+    Rows before the first are outside (-1). A device row belongs to the iteration of its launch.
+    Raises ValueError when a rank has no such row.
+    """
+    check(events, _NEEDED, "events")
+    number = pd.Series(-1, index=events.index)
+    for rank, mine in events.groupby("rank", dropna=False):
+        starts = np.sort(mine.loc[mine["name"] == name, "start_s"].to_numpy())
+        if starts.size == 0:
+            raise ValueError(
+                f"events: rank {rank} has no row called {name!r}; repeating(events) lists names"
+            )
+        begun = _launch_times(mine).fillna(mine["start_s"])
+        number[mine.index] = np.searchsorted(starts, begun, side="right") - 1
+    return events.assign(iteration=number)
