@@ -382,3 +382,15 @@ def test_a_steady_name_is_offered_and_splits_the_window(write_trace):
 def test_splitting_by_an_unknown_name_points_to_the_offers(write_trace):
     with pytest.raises(ValueError, match=r"no row called 'x'; repeating\(events\) lists names"):
         split(load(write_trace([complete("kernel", "k", 1, 2)])).events, "x")
+
+
+def test_communication_that_was_not_recorded_is_unknown_not_zero(write_trace):
+    call = complete("user_annotation", "nccl:all_reduce", 100, 900)
+    events = [call, complete("kernel", "gemm", 200, 400, stream=7)]
+    info = {"backend": "nccl", "rank": 0, "world_size": 2}
+    with pytest.warns(UserWarning, match="recorded no communication kernel"):
+        run = load_run(write_trace(events, distributedInfo=info))
+    with pytest.warns(UserWarning, match="rank 0 called collectives.*<NA>, unknown"):
+        row = iterations(run.events).iloc[0]
+    assert row[["comm_s", "exposed_comm_s", "idle_s"]].isna().all()
+    assert row["compute_s"] == pytest.approx(400e-6)

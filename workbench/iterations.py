@@ -10,6 +10,7 @@ from .tables import COLLECTIVES, EVENTS, GRADIENTS, ITERATIONS, MEASUREMENTS, ch
 
 _NEEDED = {column: meaning for column, meaning in EVENTS.items() if column != "group"}
 _WORK = ["compute", "comm", "memory"]
+_CALLED = r"^(?:nccl|rccl|xccl):|^record_param_comms$"
 _GRADIENT = "torch::autograd::AccumulateGrad"
 
 
@@ -21,6 +22,8 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
     its kernels: no idle time between them is lost, and copies before or after it do not count.
     Communication is exposed where no compute runs, copies and sets (memory) where neither runs;
     what is left is idle.
+    Where the host called collectives but no communication was recorded, its time, exposed time and
+    with them the idle time are <NA>, with a warning.
     Raises ValueError when there is no device row to measure.
     """
     work = _work(events)
@@ -29,7 +32,25 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
         for rank, mine in work.groupby("rank", dropna=False)
         for number, low, high in _windows(mine)
     ]
-    return pd.DataFrame(rows, columns=list(ITERATIONS)).astype({"rank": "Int64"})
+    table = pd.DataFrame(rows, columns=list(ITERATIONS)).astype({"rank": "Int64"})
+    return _without_unknown(table, events)
+
+
+def _without_unknown(table: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+    """Say <NA>, and not 0, of the communication of ranks whose messages were not recorded."""
+    called = events["name"].astype("str").str.contains(_CALLED)
+    seen = events.loc[events["kind"] == "comm", "rank"].unique()
+    ranks = [rank for rank in events.loc[called, "rank"].unique() if rank not in seen]
+    unknown = table["rank"].isin(ranks)
+    if not unknown.any():
+        return table
+    warnings.warn(
+        f"iterations: rank {', '.join(map(str, ranks))} called collectives, but no communication "
+        "kernel was recorded: communication and idle time are <NA>, unknown",
+        stacklevel=3,
+    )
+    columns = ["comm_s", "exposed_comm_s", "idle_s"]
+    return table.assign(**{c: table[c].astype("Float64").mask(unknown) for c in columns})
 
 
 def _work(events: pd.DataFrame) -> pd.DataFrame:

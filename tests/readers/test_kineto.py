@@ -213,3 +213,10 @@ def test_an_absurd_time_is_dropped_with_a_reason():
 def test_json_that_is_no_trace_is_refused(text):
     with pytest.raises(ValueError, match="f: (JSON, but )?not a trace"):
         kineto.decode([text], "f")
+
+
+def test_the_autograd_profiler_told_the_category_by_the_process():
+    host = {"ph": "X", "name": "aten::mul", "ts": 633, "dur": 54, "tid": 1, "pid": "CPU functions"}
+    kernel = {"ph": "X", "name": "add", "ts": 700, "dur": 13, "tid": 3, "pid": "CUDA functions"}
+    table, _, _ = decode([host, kernel])
+    assert table[["kind", "stream"]].values.tolist() == [["host", -1], ["compute", 3]]

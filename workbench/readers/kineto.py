@@ -48,6 +48,7 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     name: str = ""
     ts: msgspec.Raw = _NULL
     dur: msgspec.Raw = _NULL
+    pid: Number = None
     tid: Number = None
     args: _Args | None = None
 
@@ -80,6 +81,7 @@ _KINDS = {
     "cuda_sync": "annotation",
     "trace": "annotation",
 }
+_AUTOGRAD = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
 _WORK = ("compute", "comm", "memory")
 _DEVICE_ANNOTATIONS = ("gpu_user_annotation", "cuda_sync")
 _ARROW, _INSTANT = "flow arrow: links two events, takes no time", "instant: takes no time"
@@ -220,7 +222,7 @@ class _Columns:
         needed = set(filter(meaning.is_needed, {event.name for event in events}))
         kept = []
         for event in events:
-            cat = (event.cat or "").lower()
+            cat = _category(event)
             if cat in _BULK and event.name not in needed:
                 self.dropped[f"category {cat}", _NOT_WANTED] += 1
             else:
@@ -231,7 +233,7 @@ class _Columns:
         args = [event.args or _NO_ARGS for event in events]
         return {
             "name": _from(map(self.names.__getitem__, [e.name for e in events]), len(events)),
-            "cat": _from(map(self.cats.__getitem__, [e.cat or "" for e in events]), len(events)),
+            "cat": _from(map(self.cats.__getitem__, map(_category, events)), len(events)),
             "tid": _integers([event.tid for event in events]),
             "stream": _integers([a.stream for a in args]),
             "correlation": _integers([a.correlation for a in args]),
@@ -248,7 +250,7 @@ class _Columns:
             return events, start, start + duration
         self.dropped["ph X", "ts or dur is missing or no usable number"] += int(unknown.sum())
         for i in np.flatnonzero(negative):
-            work = _KINDS.get((events[i].cat or "").lower()) in ("compute", "memory")
+            work = _KINDS.get(_category(events[i])) in ("compute", "memory")
             self.dropped["ph X", "negative dur" if work else "unfinished: negative dur"] += 1
         self.dropped = +self.dropped
         usable = ~(unknown | negative)
@@ -259,6 +261,13 @@ class _Columns:
         """Each column whole; the parts are given up one by one."""
         keys = list(self.parts[0])
         return {key: np.concatenate([part.pop(key) for part in self.parts]) for key in keys}
+
+
+def _category(event: _Event) -> str:
+    """The category in lower case; the autograd profiler told it by the process alone."""
+    if event.cat:
+        return event.cat.lower()
+    return _AUTOGRAD.get(event.pid, "") if isinstance(event.pid, str) else ""
 
 
 def _describes(name: str) -> bool:
@@ -326,7 +335,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
     """EVENTS of one rank with times in ns, the category of each row, and LEDGER rows of remarks."""
     column = columns.joined()
     cat, name = column["cat"], column["name"]
-    cats = np.array([cat.lower() for cat in columns.cats], dtype=object)
+    cats = np.array(list(columns.cats), dtype=object)
     kind = np.array([_KINDS.get(cat, "host") for cat in cats], dtype=object)[cat]
     is_comm = np.array([is_communication(name) for name in columns.names], dtype=bool)
     kind[(cats == "kernel")[cat] & is_comm[name]] = "comm"
@@ -355,7 +364,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
     )
     remarks = meaning.place_host_work(table, info)
     details = defaultdict(_Args, columns.details)
-    meaning.describe_messages(table, details, info)
+    remarks += meaning.describe_messages(table, details, info)
     meaning.size_gradients(table, details)
     remarks += meaning.number_iterations(table)
     categories = table["category"].to_numpy()

@@ -14,6 +14,7 @@ from .collectives import collective, dtype_bytes
 _GRADIENT = "torch::autograd::AccumulateGrad"
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _CALL = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):|^c10d::|^record_param_comms$")
+_GPU_CALL = re.compile(r"^(?:nccl|rccl|xccl):|^record_param_comms$")
 _HOST_MESSAGE = re.compile(r"^(?:gloo|mpi):")
 _WAITING = re.compile(r"wait|synchronize|barrier", re.IGNORECASE)
 
@@ -46,6 +47,10 @@ def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
     return [_remark("device rows", HOST_RUN)] if len(table) else []
 
 
+NO_MESSAGES = (
+    "none: the host called collectives, but the profiler recorded no communication kernel, "
+    "so the time of communication is unknown, not 0"
+)
 NO_KERNELS = "none: the profiler recorded no GPU kernel, so compute and communication are unknown"
 HOST_RUN = "no GPU in this run: the main thread's operators compute, gloo annotations communicate"
 
@@ -130,14 +135,15 @@ def launches(table: pd.DataFrame) -> np.ndarray:
     return np.where(hit, order[found], -1)
 
 
-def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> None:
-    """Set op, nbytes and n_workers of comm rows from their own arguments, else from their call.
+def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> list[dict]:
+    """Set op, group, nbytes and n_workers of comm rows from their arguments, else from their call.
 
     `details` holds the arguments of some rows by position; so do the functions below.
     """
     rows = np.flatnonzero(table["kind"] == "comm")
     if rows.size == 0:
-        return
+        asked = any(map(_GPU_CALL.search, table["name"].cat.categories))
+        return [_remark("comm rows", NO_MESSAGES) | {"warn": True}] if asked else []
     names = table["name"].astype(object).to_numpy()
     call = _calls(table, details, names, rows)
     sizes = {g.get("pg_name"): g.get("pg_size") for g in info["groups"]}
@@ -148,6 +154,7 @@ def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> None:
     table.loc[rows, "group"] = groups
     table.loc[rows, "nbytes"] = pd.array(nbytes, dtype="Int64")
     table.loc[rows, "n_workers"] = pd.array(workers, dtype="Int64")
+    return []
 
 
 def _message(names, details: dict, row: int, call: int, only_group: int | None):
