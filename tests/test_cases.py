@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from workbench import traces
@@ -238,6 +239,7 @@ def test_messages_that_only_the_host_saw_are_said_to_be_missing(cases):
     run, warned = loaded(cases / "r14b_only_cpu_side_comm.json")
     assert re.search(r"no communication kernel", warned, re.IGNORECASE)
     assert not (run.events["kind"] == "comm").any()
+    assert iterations(run.events)["comm_s"].tolist() == [pd.NA]
 
 
 def test_the_arguments_of_a_generic_kernel_describe_its_message(cases):
