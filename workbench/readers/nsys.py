@@ -1,0 +1,369 @@
+"""Exports of Nsight Systems (`nsys export --type sqlite`): SQLite -> EVENTS of the GPUs in it.
+
+The schema differs between versions, so tables and columns are looked up, never assumed. Times are
+ns; they are put on the wall clock where the file tells when the capture began. An export may hold
+several GPUs: the rank is then the number of the device, or that of the process where each process
+sees one device of the same number.
+"""
+
+import re
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from . import meaning
+from .collectives import collective, is_communication
+from .source import Source
+
+_MAGIC = b"SQLite format 3\0"
+_KERNELS = r"CUPTI_ACTIVITY_KIND_KERNEL"
+# Tables read: their name, the kind of their rows, and the columns with a row's name.
+_READ = (
+    (_KERNELS, "compute", ("demangledName", "shortName", "mangledName", "name")),
+    (r"CUPTI_ACTIVITY_KIND_MEMCPY", "memory", ("copyKind",)),
+    (r"CUPTI_ACTIVITY_KIND_MEMSET", "memory", ()),
+    (r"CUPTI_ACTIVITY_KIND_(?:RUNTIME|DRIVER)", "host", ("nameId", "name")),
+    (r"NVTX_EVENTS", "annotation", ("text", "textId")),
+)
+_VERSION = r"(?:_V?\d+)?"  # newer schemas may number a table
+_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
+_NOT_READ = {
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "waiting for the device is no work",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "CUDA graphs recorded whole, so their kernels are missing: "
+    "record with --cuda-graph-trace=node",
+}
+_STEP = re.compile(
+    r"(?:train(?:ing)?[ _])?(?:iter(?:ation)?|step|ProfilerStep)"
+    r"\D{0,3}(\d{1,18})?(?:\s*/\s*\d+)?(?:,.*)?",
+    re.IGNORECASE,
+)
+_LONGEST = 2**24  # bytes of a value: names are shorter, and a longer one may be made to fill memory
+_ROWS = 2**16  # fetched at a time
+_DEEPEST = 8  # calls of collectives that may lie in one another
+_INTEGERS = ("start_ns", "end_ns", "device", "stream", "correlation", "process", "thread")
+_CALL = re.compile(r"(?:nccl|rccl|c10d::)", re.IGNORECASE)  # ranges of PyTorch and of NCCL itself
+
+
+def recognises(head: bytes) -> bool:
+    """Whether the file is an SQLite database."""
+    return head.startswith(_MAGIC)
+
+
+def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
+    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+
+    One lane: rank <NA>; several: `info["ranks"]` lists them. Correlations are unique in the file.
+    Iterations are the NVTX ranges named step, iteration or ProfilerStep, the outermost of each
+    process. Sizes of messages are not in an export: nbytes and n_workers are <NA>.
+    Raises ValueError for a damaged file, and for one without CUDA kernels.
+    """
+    try:
+        with _on_disk(source) as path, closing(_connect(path)) as db:
+            return _read(db, source)
+    except sqlite3.Error as error:
+        raise ValueError(
+            f"{source.file}: expected an SQLite export of Nsight Systems, but the database is "
+            f"damaged ({error}). Export it again: nsys export --type sqlite"
+        ) from None
+
+
+@contextmanager
+def _on_disk(source: Source):
+    """The path of the database itself: unpacked to a temporary file when it lies packed."""
+    with source.path.open("rb") as stream:
+        plain = stream.read(len(_MAGIC)) == _MAGIC
+    if plain and source.file == str(source.path):
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "export.sqlite")
+        with path.open("wb") as stream:
+            stream.writelines(source.chunks())
+        yield path
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open for reading only; nothing in the file may run code or fill the memory."""
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    db.text_factory = lambda data: data.decode(errors="replace")
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    return db
+
+
+def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
+    tables, meta = _tables(db), _pairs(db, "META_DATA_EXPORT")
+    parts, ledger = [], []
+    for table, columns in tables.items():
+        how = next((h for h in _READ if re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE)), None)
+        part = _part(db, table, columns, how) if how and {"start", "end"} <= set(columns) else None
+        parts += [] if part is None else [part]
+        if columns & {"start", "timestamp"}:
+            ledger += _count(db, table, part)
+    if not any((part["kind"] == "compute").any() for part in parts):
+        raise ValueError(_no_kernels(source.file, tables, meta, ledger))
+    table, base_ns = _joined(parts), _base(db, tables)
+    table = table.assign(start_ns=table["start_ns"] + base_ns, end_ns=table["end_ns"] + base_ns)
+    ranks, remarks = _set_ranks(table)
+    _set_ops(table)
+    remarks += _number_iterations(table)
+    info = _info(db, tables, table, ranks, base_ns)
+    ledger += [{"what": "note", "n_events": 0, "kept": True, "why": why} for why in remarks]
+    if source.keep == "kernels":
+        table, ledger = _only_kernels(table, ledger)
+    table = table.drop(columns=["device", "process"]).reset_index(drop=True)
+    ledger = [{"file": source.file, "rank": info["rank"]} | row for row in ledger]
+    return table.astype({"kind": "category", "op": "category"}), info, ledger
+
+
+def _tables(db) -> dict[str, set]:
+    """The columns of each ordinary table. Views and virtual tables may compute anything."""
+    rows = db.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
+    )
+    names = [name for (name,) in rows]
+    return {n: {c[1] for c in db.execute(f"PRAGMA table_info({_quoted(n)})")} for n in names}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _pairs(db, table: str) -> dict:
+    """A table of names and values; empty when there is none."""
+    if table not in _tables(db):
+        return {}
+    return dict(db.execute(f"SELECT name, value FROM {_quoted(table)}"))
+
+
+def _no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]) -> str:
+    if "StringIds" not in tables and not meta:
+        found = ", ".join(list(tables)[:6]) or "no table"
+        return f"{file}: a database, but no export of Nsight Systems (nsys): it holds {found}"
+    version = meta.get("EXPORT_SCHEMA_VERSION", "unknown")
+    held = ", ".join(f"{row['what']} ({row['n_events']})" for row in ledger if row["n_events"])
+    return (
+        f"{file}: this export holds no CUDA kernels (captured without -t cuda). "
+        f"EXPORT_SCHEMA_VERSION {version}; events found: {held or 'none'}. Record again with "
+        "nsys profile -t cuda,nvtx --cuda-graph-trace=node, then nsys export --type sqlite"
+    )
+
+
+def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
+    """The rows of one table that have a start and an end, ns."""
+    _, kind, naming = how
+    naming = [f'"{c}"' for c in naming if c in columns] or ["NULL"]
+    pid = '"globalPid" >> 24' if "globalPid" in columns else '"globalTid" >> 24'
+    on_host = kind in ("host", "annotation")
+    query = f"""SELECT "start", "end", {_whole(columns, "deviceId")}, {_whole(columns, "streamId")},
+        {_whole(columns, "correlationId")},
+        {f"IFNULL({pid}, 0)" if columns & {"globalPid", "globalTid"} else "NULL"},
+        {'IFNULL("globalTid" & 16777215, 0)' if "globalTid" in columns else "0"},
+        COALESCE({", ".join([*naming, "''"])})
+        FROM {_quoted(table)} WHERE typeof("start") = 'integer' AND typeof("end") = 'integer'
+        AND "start" BETWEEN -{2**61} AND "end" AND "end" <= {2**61}"""
+    keys, numbers = {}, []
+    cursor = db.execute(query)
+    while rows := cursor.fetchmany(_ROWS):
+        *whole, names = zip(*rows, strict=True)
+        whole = [[0 if v is None else v for v in column] for column in whole]
+        codes = [keys.setdefault(name, len(keys)) for name in names]
+        numbers.append(np.array([*whole, codes], dtype=np.int64))
+    if not numbers:
+        return None
+    array = np.concatenate(numbers, axis=1)
+    part = pd.DataFrame(dict(zip(_INTEGERS, array[:-1], strict=True)))
+    names = pd.Series(_names(db, list(keys), naming, kind), dtype=object)
+    is_comm = np.array([kind == "compute" and is_communication(name) for name in names])
+    codes, unique = pd.factorize(names)
+    return part.assign(
+        name=pd.Categorical.from_codes(codes[array[-1]], list(unique)),
+        kind=np.where(is_comm[array[-1]], "comm", kind),
+        stream=-1 if on_host else part["stream"].clip(lower=0),
+        thread=part["thread"] if on_host else -1,
+        has_process=bool(columns & {"globalPid", "globalTid"}),
+    )
+
+
+def _whole(columns: set, column: str) -> str:
+    return f'IFNULL(CAST("{column}" AS INTEGER), -1)' if column in columns else "-1"
+
+
+def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
+    """Names in words: text stays, a number is looked up among the file's strings."""
+    if kind == "memory":
+        copy = naming != ["NULL"]
+        return [f"Memcpy {_COPIES.get(key, key)}" if copy else "Memset" for key in keys]
+    wanted, found = [key for key in keys if isinstance(key, int)], {}
+    if wanted and {"id", "value"} <= _tables(db).get("StringIds", set()):
+        for at in range(0, len(wanted), 500):
+            some = wanted[at : at + 500]
+            marks = ",".join("?" * len(some))
+            found |= dict(
+                db.execute(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", some)
+            )
+    names = [found.get(key, f"string {key}") if isinstance(key, int) else key for key in keys]
+    return [str(name) for name in names]
+
+
+def _count(db, table: str, part: pd.DataFrame | None) -> list[dict]:
+    """LEDGER rows of a table's rows, those read and those not."""
+    (total,) = db.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()
+    read = 0 if part is None else len(part)
+    why = next((w for name, w in _NOT_READ.items() if table.startswith(name)), "")
+    why = why or "tells of no work on the device, call or range"
+    if any(re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE) for h in _READ):
+        why = "a mark, or without a usable start and end"
+    rows = [{"what": table, "n_events": read, "kept": True, "why": ""}]
+    left = {"what": table, "n_events": total - read, "kept": False, "why": why}
+    left["warn"] = total > read and ("GRAPH_TRACE" in table or "KIND_KERNEL" in table)
+    return [row for row in [*rows, left] if row["n_events"]]
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """All rows, by start; processes are told apart only where every device table tells them."""
+    names = pd.api.types.union_categoricals([part["name"] for part in parts])
+    table = pd.concat([part.drop(columns="name") for part in parts], ignore_index=True)
+    table["name"] = names
+    if not table.loc[table["stream"] >= 0, "has_process"].all():
+        table["process"] = 0
+    if table["process"].nunique() > 1:  # each process counts its correlations from 1
+        shared = table.groupby(["process", "correlation"]).ngroup()
+        table["correlation"] = shared.where(table["correlation"] >= 0, -1)
+    unknown = pd.array([pd.NA] * len(table), dtype="Int64")
+    table = table.assign(rank=unknown, iteration=0, op="", nbytes=unknown, n_workers=unknown)
+    order = ["rank", "stream", "thread", "iteration", "kind", "op", "name", "nbytes", "n_workers"]
+    order += ["correlation", "start_ns", "end_ns", "device", "process"]
+    return table.sort_values("start_ns", kind="stable", ignore_index=True)[order]
+
+
+def _set_ranks(table: pd.DataFrame) -> tuple[list[int], list[str]]:
+    """Set `rank` when there are several lanes of work; the ranks, and what is to be said."""
+    work = table[table["stream"] >= 0]
+    talkers = work.loc[work["kind"] == "comm", "process"].unique()
+    devices = sorted(work["device"].unique())
+    by_process = len(devices) == 1 and len(talkers) > 1
+    if len(devices) == 1 and not by_process:
+        return [], []
+    if by_process:
+        number = {process: i for i, process in enumerate(sorted(talkers))}
+        rank = work["process"].map(number)
+        why = f"{len(talkers)} processes use one device number: rank is the order of the process"
+    else:
+        rank = work["device"]
+        why = f"{len(devices)} devices in one export: rank is the number of the device"
+    one = rank.groupby(work["process"]).agg(["min", "max"])
+    one = one["min"].where(one["min"] == one["max"]).dropna()  # processes with one lane
+    by_launch = rank.set_axis(work["correlation"]).loc[lambda r: r.index >= 0]
+    by_launch = by_launch[~by_launch.index.duplicated()]
+    host = table["correlation"].map(by_launch).fillna(table["process"].map(one))
+    table["rank"] = rank.reindex(table.index).fillna(host).astype("Int64")
+    return sorted(int(r) for r in rank.dropna().unique()), [why]
+
+
+def _set_ops(table: pd.DataFrame) -> None:
+    """Set `op` of comm rows from the kernel's name, else from the call that launched it.
+
+    The call is the innermost range of a collective open on the launching thread at the launch.
+    """
+    ops = {name: collective(name) for name in table["name"].cat.categories}
+    op = table["name"].map(ops).astype(object).where(table["kind"] == "comm", "")
+    op = op.to_numpy(copy=True)
+    unnamed = np.flatnonzero((table["kind"] == "comm") & (op == ""))
+    is_call = table["name"].map(lambda n: bool(_CALL.match(n) and ops[n])).astype(bool)
+    calls = table[is_call & (table["kind"] == "annotation")]
+    by_thread = dict(list(calls.groupby(["process", "thread"])))
+    launch = meaning.launches(table)
+    lane, time = table[["process", "thread"]].to_numpy(), table["start_ns"].to_numpy()
+    for row in unnamed:
+        op[row], mine = "unknown", by_thread.get(tuple(lane[launch[row]]), calls[:0])
+        if launch[row] < 0:
+            continue
+        moment = time[launch[row]]
+        near = mine.iloc[: np.searchsorted(mine["start_ns"], moment, side="right")].tail(_DEEPEST)
+        if len(near := near[near["end_ns"] >= moment]):
+            op[row] = ops[near["name"].iloc[-1]]
+    table["op"] = op
+
+
+def _number_iterations(table: pd.DataFrame) -> list[str]:
+    """Set `iteration` from the ranges that name one: of a device row, by when it was launched."""
+    known = {name: _STEP.fullmatch(name) for name in table["name"].cat.categories}
+    is_step = table["name"].map(lambda name: known[name] is not None).astype(bool)
+    steps = table[is_step & (table["kind"] == "annotation") & (table["end_ns"] > table["start_ns"])]
+    if steps.empty:
+        return ["no NVTX range named step or iteration: all of it is one iteration, number 0"]
+    launch = meaning.launches(table)
+    at = np.where(launch >= 0, launch, np.arange(len(table)))
+    time, process = table["start_ns"].to_numpy()[at], table["process"].to_numpy()[at]
+    iteration, remarks = np.full(len(table), -1), []
+    for worker, mine in steps.groupby("process"):
+        before = mine["end_ns"].cummax().shift(fill_value=np.iinfo(np.int64).min)
+        mine = mine[mine["start_ns"] >= before]  # a step inside a step is no iteration
+        said = [known[name][1] for name in mine["name"]]
+        numbers = np.array([-1 if n is None else int(n) for n in said])
+        if len(set(said)) < len(said) or None in said:
+            numbers = max(numbers[0], 0) + np.arange(len(said))
+            remarks.append("iterations without a number of their own: counted in order")
+        step = np.searchsorted(mine["start_ns"], time, side="right") - 1
+        inside = (process == worker) & (step >= 0) & (time < mine["end_ns"].to_numpy()[step])
+        iteration[inside] = numbers[step[inside]]
+    table["iteration"] = iteration
+    orphans = int(((table["stream"] >= 0) & (launch < 0)).sum())
+    if orphans:
+        remarks.append(f"{orphans} device rows have no recorded launch: put where they start")
+    return list(dict.fromkeys(remarks))
+
+
+def _base(db, tables: dict) -> int:
+    """ns from the events' zero to the epoch; 0 when the file does not tell when it began."""
+    began = _first(db, tables, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    zero = _first(db, tables, "ANALYSIS_DETAILS", "startTime")
+    known = isinstance(began, int) and 0 < began < 2**61 and abs(zero or 0) < 2**61
+    return began - (zero or 0) if known else 0
+
+
+def _first(db, tables: dict, table: str, column: str) -> int | None:
+    if column not in tables.get(table, ()):
+        return None
+    row = db.execute(f"SELECT {_quoted(column)} FROM {_quoted(table)} LIMIT 1").fetchone()
+    return row[0] if row and isinstance(row[0], int) else None
+
+
+def _info(db, tables: dict, table: pd.DataFrame, ranks: list[int], base_ns: int) -> dict:
+    """As the other readers tell; also `ranks` and, of the export, its versions."""
+    devices = []
+    for name, columns in tables.items():
+        if re.match(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)", name) and "name" in columns:
+            devices += [str(n) for (n,) in db.execute(f"SELECT name FROM {_quoted(name)}")]
+    meta = _pairs(db, "META_DATA_EXPORT")
+    product = meta.get("EXPORT_PRODUCT_VERSION")
+    return {
+        "rank": None,
+        "ranks": ranks,
+        "world_size": None,
+        "backend": "nccl" if (table["kind"] == "comm").any() else None,
+        "devices": list(dict.fromkeys(devices)),
+        "groups": [],
+        "base_ns": base_ns,
+        "profiler": f"Nsight Systems {product}" if product else "Nsight Systems",
+        "schema": meta.get("EXPORT_SCHEMA_VERSION"),
+    }
+
+
+def _only_kernels(table: pd.DataFrame, ledger: list[dict]) -> tuple[pd.DataFrame, list[dict]]:
+    """Give up the host rows, which have served to place the kernels."""
+    host = [re.compile(h[0] + _VERSION, re.IGNORECASE) for h in _READ[3:]]
+    why = "a host row: only kernels were asked for"
+    ledger = [
+        row | {"kept": False, "why": why}
+        if row["n_events"] and row["kept"] and any(h.fullmatch(row["what"]) for h in host)
+        else row
+        for row in ledger
+    ]
+    return table[table["stream"] >= 0], ledger
