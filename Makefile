@@ -13,11 +13,11 @@ ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME
 
-.PHONY: help lab test figures bench lint
+.PHONY: help lab test figures bench bench-large lint
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lab: .venv/lab-installed  ## open JupyterLab at notebooks/00-start-here.ipynb
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) --ServerApp.root_dir="$(CURDIR)" \
@@ -29,8 +29,11 @@ test: .venv/test-installed  ## run every test
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
 	$(BIN)/python tests/run_notebooks.py
 
-bench: .venv/test-installed .venv-peers/installed  ## load time and memory beside HTA's
+bench: .venv/test-installed .venv-peers/installed  ## load time and memory beside HTA's and others'
 	$(BIN)/python tests/bench_load.py --peer .venv-peers/bin/python
+
+bench-large: .venv/test-installed  ## generated traces of up to 2 GB: time and memory by size
+	$(BIN)/python tests/bench_large.py
 
 lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 	$(BIN)/ruff check .
@@ -54,8 +57,10 @@ lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 	$(PIP) -c constraints.txt -e '.[lab,test,cluster]'
 	touch $@ .venv/lab-installed
 
-# HTA needs an older pandas than ours, hence an environment of its own.
+# HTA needs an older pandas than ours, hence an environment of its own; isal and pysimdjson are the
+# fastest way to unpack and parse, beside which loads are shown.
 .venv-peers/installed: Makefile | .venv/made
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check 'traceinsight==0.6.1' 'pandas<3'
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
+	    'traceinsight==0.6.1' 'pandas<3' 'isal==1.9.1' 'pysimdjson==7.0.2'
 	touch $@
