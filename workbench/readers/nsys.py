@@ -64,7 +64,8 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     try:
         with _on_disk(source) as path, closing(_connect(path)) as db:
             return _read(db, source)
-    except sqlite3.Error as error:
+    # sqlite3 does not always manage to decode the words of its own error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise ValueError(
             f"{source.file}: expected an SQLite export of Nsight Systems, but the database is "
             f"damaged ({error}). Export it again: nsys export --type sqlite"
@@ -97,7 +98,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    tables, meta = _tables(db), _pairs(db, "META_DATA_EXPORT")
+    tables = _tables(db)
+    meta = _said(db, tables)
     parts, ledger = [], []
     for table, columns in tables.items():
         how = next((h for h in _READ if re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE)), None)
@@ -105,7 +107,7 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
         parts += [] if part is None else [part]
         if columns & {"start", "timestamp"}:
             ledger += _count(db, table, part)
-    if not any((part["kind"] == "compute").any() for part in parts):
+    if not any(part["kind"].isin(["compute", "comm"]).any() for part in parts):
         raise ValueError(_no_kernels(source.file, tables, meta, ledger))
     table, base_ns = _joined(parts), _base(db, tables)
     table = table.assign(start_ns=table["start_ns"] + base_ns, end_ns=table["end_ns"] + base_ns)
@@ -134,11 +136,11 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _pairs(db, table: str) -> dict:
-    """A table of names and values; empty when there is none."""
-    if table not in _tables(db):
+def _said(db, tables: dict) -> dict:
+    """What the export says of itself: its versions and how it was made."""
+    if not {"name", "value"} <= tables.get("META_DATA_EXPORT", set()):
         return {}
-    return dict(db.execute(f"SELECT name, value FROM {_quoted(table)}"))
+    return dict(db.execute("SELECT name, value FROM META_DATA_EXPORT"))
 
 
 def _no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]) -> str:
@@ -341,7 +343,7 @@ def _info(db, tables: dict, table: pd.DataFrame, ranks: list[int], base_ns: int)
     for name, columns in tables.items():
         if re.match(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)", name) and "name" in columns:
             devices += [str(n) for (n,) in db.execute(f"SELECT name FROM {_quoted(name)}")]
-    meta = _pairs(db, "META_DATA_EXPORT")
+    meta = _said(db, tables)
     product = meta.get("EXPORT_PRODUCT_VERSION")
     return {
         "rank": None,
