@@ -1,0 +1,249 @@
+"""Chrome traces of other tools than PyTorch's profiler: what their readers share.
+
+Times are microseconds in whole numbers; they become ns. An interval is one event (ph X) or two
+(ph B and E), and a lane is a process and a thread of the trace, whatever the tool makes of them.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from .batches import Batches
+from .source import Source
+
+_OPEN, _UNKNOWN = -(2**63), -(2**63) + 1  # in the place of a time
+_LARGEST_NS = 2**62
+COLUMNS = ("name", "lane", "start", "end", "parent")
+_WORK = ("compute", "comm", "memory")
+_LEFT_OUT = {
+    "M": "metadata: names a lane",
+    "C": "counter: not an interval",
+    **dict.fromkeys("iIR", "instant: takes no time"),
+    **dict.fromkeys("stf", "flow arrow: links two events, takes no time"),
+    **dict.fromkeys("NDO", "life of an object: not an interval"),
+}
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event with the fields that a reader may want."""
+
+    ph: Any = ""
+    name: Any = ""
+    ts: Any = None
+    dur: Any = None
+    pid: Any = None
+    tid: Any = None
+    args: Any = None
+
+    def arg(self, key: str):
+        return self.args.get(key) if isinstance(self.args, dict) else None
+
+
+class Codes(dict):
+    """Numbers values in the order they are first seen; `text` lists them."""
+
+    def __init__(self):
+        super().__init__()
+        self.text: list = []
+
+    def __missing__(self, value) -> int:
+        self[value] = len(self)
+        self.text.append(value)
+        return self[value]
+
+
+def nanoseconds(us) -> int | None:
+    """Microseconds as decoded, also from text, -> ns; None for what is no usable number."""
+    if isinstance(us, bool) or not isinstance(us, int | float | str):
+        return None
+    if isinstance(us, int):
+        ns = us * 1000
+    else:
+        try:
+            exact = Decimal(str(us)[:64])
+            ns = round(exact * 1000) if exact.is_finite() and abs(exact) < _LARGEST_NS else None
+        except ArithmeticError:
+            return None
+    return ns if ns is not None and abs(ns) < _LARGEST_NS else None
+
+
+class Intervals:
+    """The intervals of a trace, column by column, in the order of their beginnings.
+
+    name, lane : codes of `names` and `lanes`; a lane is (pid, tid)
+    start, end : ns as in the file
+    parent : the interval that was open in the lane, -1 for none
+    labels : what the file calls a process, by pid
+    dropped : events left out, counted by (what, why)
+    """
+
+    def __init__(self):
+        self.names, self.lanes, self.labels = Codes(), Codes(), {}
+        self.name, self.lane, self.parent = array("q"), array("q"), array("q")
+        self.start, self.end = array("q"), array("q")
+        self.dropped: Counter = Counter()
+        self._open: dict[Any, list[int]] = {}
+
+    def add(self, event: Event) -> int:
+        """Take one event; returns the interval it begins, ends or is, else -1."""
+        phase = event.ph if isinstance(event.ph, str) else ""
+        if phase == "X":
+            return self._whole(event)
+        if phase == "B":
+            return self._begin(event)
+        if phase == "E":
+            return self._finish(event)
+        if phase == "M" and event.name == "process_name" and event.arg("name") is not None:
+            self.labels[key(event.pid)] = str(event.arg("name"))
+        self.leave_out(event, _LEFT_OUT.get(phase, "not an interval (ph X, or B and E)"))
+        return -1
+
+    def leave_out(self, event: Event, why: str) -> None:
+        self.dropped[f"ph {str(event.ph)[:20] or 'none'}", why] += 1
+
+    def usable(self) -> np.ndarray:
+        """Positions of the intervals with a start and an end; the others are counted."""
+        start, end = (np.array(times, dtype=np.int64) for times in (self.start, self.end))
+        unfinished = end == _OPEN
+        unknown = ~unfinished & ((start == _UNKNOWN) | (end == _UNKNOWN))
+        negative = ~unfinished & ~unknown & (end < start)
+        for mask, why in (
+            (unfinished, "unfinished: begins and never ends"),
+            (unknown, "ts or dur is missing or no usable number"),
+            (negative, "ends before it begins"),
+        ):
+            self.dropped["interval", why] += int(mask.sum())
+        self.dropped = +self.dropped
+        return np.flatnonzero(~(unfinished | unknown | negative))
+
+    def _append(self, event: Event, end: int) -> int:
+        lane = self.lanes[key(event.pid), key(event.tid)]
+        start = nanoseconds(event.ts)
+        self.name.append(self.names[str(event.name)])
+        self.lane.append(lane)
+        self.start.append(_UNKNOWN if start is None else start)
+        self.end.append(end)
+        self.parent.append(self._latest(lane))
+        return len(self.end) - 1
+
+    def _whole(self, event: Event) -> int:
+        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
+        usable = start is not None and duration is not None
+        return self._append(event, start + duration if usable else _UNKNOWN)
+
+    def _begin(self, event: Event) -> int:
+        row = self._append(event, _OPEN)
+        for where in (self.lane[row], (self.lane[row], self.name[row])):
+            self._open.setdefault(where, []).append(row)
+        return row
+
+    def _finish(self, event: Event) -> int:
+        """End the latest interval open in the lane: of that name, where the event has one."""
+        lane = self.lanes[key(event.pid), key(event.tid)]
+        row = self._latest((lane, self.names[str(event.name)]) if event.name else lane)
+        if row < 0:
+            self.leave_out(event, "an end without a beginning")
+            return -1
+        end = nanoseconds(event.ts)
+        self.end[row] = _UNKNOWN if end is None else end
+        self.leave_out(event, "end of an interval: joined with its beginning")
+        return row
+
+    def _latest(self, where) -> int:
+        rows = self._open.get(where, [])
+        while rows and self.end[rows[-1]] != _OPEN:
+            rows.pop()
+        return rows[-1] if rows else -1
+
+
+def key(value) -> int | str:
+    """A process or thread as a key, whatever JSON wrote in its place."""
+    return value if isinstance(value, int | str) else str(value)
+
+
+def events(source: Source) -> tuple[Iterable[Event], list[dict]]:
+    """The events of a trace one by one, and LEDGER rows of what did not decode (complete after)."""
+    batches = Batches(source.chunks(), Event, source.file)
+    return (event for batch in batches for event in batch), batches.lost
+
+
+def table(rank: int | None, n: int, **columns) -> pd.DataFrame:
+    """EVENTS of n rows with `start_ns` and `end_ns`; what is not given is unknown or empty."""
+    unknown = pd.array([pd.NA] * n, dtype="Int64")
+    given = {
+        "rank": unknown if rank is None else unknown.fillna(rank),
+        "stream": -1,
+        "thread": -1,
+        "iteration": 0,
+        "kind": "host",
+        "op": "",
+        "name": "",
+        "group": "",
+        "nbytes": unknown.copy(),
+        "n_workers": unknown.copy(),
+        "correlation": -1,
+    } | columns
+    text = dict.fromkeys(["name", "kind", "op", "group"], "category")
+    numbers = dict.fromkeys(["stream", "thread", "iteration", "correlation"], "int64")
+    return pd.DataFrame(given, index=range(n)).astype(text | numbers)
+
+
+def info(rank: int | None = None, **said) -> dict:
+    """What a file says of itself; the rest unknown."""
+    unknown = {"world_size": None, "backend": None, "devices": [], "groups": [], "base_ns": 0}
+    return {"rank": rank} | unknown | said
+
+
+def ledger(source: Source, rank: int | None, made: pd.DataFrame, dropped: Counter, notes: list):
+    """The table asked for (`source.keep`), and LEDGER rows that count every event of the file.
+
+    notes : sentences, and rows of what did not decode
+    """
+    rows = [note if isinstance(note, dict) else remark(note) for note in notes]
+    if source.keep == "kernels":
+        work = made["kind"].isin(_WORK)
+        dropped = dropped + Counter({("host rows", _NOT_WANTED): int((~work).sum())})
+        made = made[work].reset_index(drop=True)
+    for kind, n in Counter(made["kind"]).items():
+        rows.append({"what": f"{kind} rows", "n_events": n, "kept": True, "why": ""})
+    for (what, why), n in dropped.items():
+        row = {"what": what, "n_events": n, "kept": False, "why": why}
+        rows.append(row | {"warn": True} if why in _DAMAGE else row)
+    return made, [row | {"file": source.file, "rank": rank} for row in rows]
+
+
+_NOT_WANTED = "a host row: only kernels were asked for"
+_DAMAGE = (
+    "unfinished: begins and never ends",
+    "an end without a beginning",
+    "ts or dur is missing or no usable number",
+    "ends before it begins",
+)
+
+
+def remark(why: str, *, warn: bool = False, what: str = "note") -> dict:
+    row = {"what": what, "n_events": 0, "kept": True, "why": why}
+    return row | {"warn": True} if warn else row
+
+
+def without_closing(lost: list[dict]) -> list[dict]:
+    """The same rows, where the tool never closes its list: then that is no damage."""
+    closing = "without closing its list"
+    return [
+        {k: v for k, v in row.items() if k != "warn"} if closing in row["why"] else row
+        for row in lost
+    ]
+
+
+def nothing(source: Source, found: Counter, lost: list[dict], what: str) -> ValueError:
+    """The error for a file without an interval: what was expected, and what stands in it."""
+    counts = [f"{n} {key}: {why}" for (key, why), n in found.items()]
+    counts += [f"{row['n_events']} {row['what']}: {row['why']}" for row in lost]
+    seen = "; ".join(counts[:5]) or "0 events"
+    return ValueError(f"{source.file}: expected {what}; found {seen}")
