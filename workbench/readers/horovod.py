@@ -46,10 +46,10 @@ _COORDINATOR = "rank 0: only it hears of the other ranks, so it wrote this timel
 
 def recognises(head: bytes) -> bool:
     """Whether the file is a Horovod timeline, or the lone bracket of one that never began."""
-    start = head.lstrip()
-    if start == b"[" or not start:
-        return start == b"["
-    return start[:1] in b"[{" and b'"cat"' not in head and _SEEN.search(head) is not None
+    start = head.strip()
+    if start == b"[":
+        return True
+    return start[:1] in (b"[", b"{") and b'"cat"' not in head and _SEEN.search(head) is not None
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
@@ -110,7 +110,7 @@ def phases(path) -> pd.DataFrame:
     labels = [found.spans.labels.get(pid, str(pid)) for pid, _ in found.spans.lanes]
     asked = pd.Series(found.asked, dtype="int64").reindex(whole.index)
     ready = pd.DataFrame(
-        [found.ready.get(row, (pd.NA, pd.NA, np.nan)) for row in asked],
+        [found.ready.get(row, _NOT_TOLD) for row in asked],
         columns=["n_workers", "last_rank", "late_s"],
         index=whole.index,
     )
@@ -125,7 +125,7 @@ def phases(path) -> pd.DataFrame:
             "nbytes": whole["nbytes"],
             "n_workers": ready["n_workers"].astype("Int64"),
             "last_rank": ready["last_rank"].astype("Int64"),
-            "late_s": ready["late_s"],
+            "late_s": ready["late_s"].astype(float),
             "negotiate_s": seconds.reindex(asked).to_numpy(),
             **sums,
             "all_reduce_s": seconds[whole.index],
@@ -206,7 +206,7 @@ def _bytes(event: chrome.Event) -> int | None:
         return None
     size = dtype_bytes(dtype)
     nbytes = math.prod(int(n) for n in re.findall(r"\d+", shape)) * (size or 0)
-    return nbytes if size and nbytes < 2**62 else None
+    return nbytes if size and nbytes < 2**53 else None
 
 
 def _rows(found: _Found) -> pd.DataFrame:

@@ -1,0 +1,122 @@
+"""Chrome traces around MXNet: its own profiler's, ByteScheduler's, and BytePS' of worker or server.
+
+    MXNet          lanes cpu/0, gpu/0 ...: operators compute, KVStore and Horovod ones communicate,
+                   copies are memory; other lanes (its API, the user's) are host
+    ByteScheduler  a lane a tensor: PUSH_PULLCOMMUNICATION is comm, PUSH_PULLQUEUE host
+    BytePS worker  a process a tensor: PUSH, PULL, REDUCE and BROADCAST are comm, COPYD2H and
+                   COPYH2D memory, the tensor's total (with its queueing) an annotation
+    BytePS server  a process a tensor: push-9 and pull-9 are worker 9's requests, comm
+
+All times are the host's, so no row has a stream; `thread` numbers the lanes. None of the four tells
+sizes, workers or its rank. Formats: mxnet/src/profiler/profiler.cc, ByteScheduler's
+common/profiler.py and BytePS' docs/timeline.md.
+"""
+
+import re
+
+import numpy as np
+
+from . import chrome
+from .collectives import collective
+from .source import Source
+
+_SCHEDULER = re.compile(r"([A-Z_]+)(COMMUNICATION|QUEUE)")
+_REQUEST = re.compile(r"(push|pull)-\d+")
+_STAGE = re.compile(
+    r"\.(COORDINATE_REDUCE|REDUCE|COPYD2H|PCIE_REDUCE|COORDINATE_PUSH|PUSH|PULL|COPYH2D"
+    r"|COORDINATE_BROADCAST|BROADCAST|COMPRESS|DECOMPRESS)$"
+)
+_DEVICE = re.compile(r"(cpu|gpu)(?:/\d+| pinned/| shared/)")
+_BARE = re.compile(rb'"name"\s*:\s*"(?:[A-Z_]+(?:COMMUNICATION|QUEUE)|(?:push|pull)-\d+)"')
+_SEEN = re.compile(
+    rb'"args"\s*:\s*\{\s*"name"\s*:\s*"(?:cpu|gpu)/\d+"|"pid"\s*:\s*"Comm\.[^"]{1,500}"'
+)
+_NOT_WORK = re.compile(r"Wait|Delete|Setup|Sync|\[.*Var\]", re.IGNORECASE)
+_COPY = re.compile(r"Copy(?:CPU|GPU)|CrossDeviceCopy|Memcpy", re.IGNORECASE)
+_STORE = re.compile(r"KVStore.*?(Push ?Pull|Push|Pull|Reduce|Broadcast)|horovod", re.IGNORECASE)
+
+
+def recognises(head: bytes) -> bool:
+    """Whether the file is one of the four."""
+    if head.lstrip()[:1] not in (b"[", b"{") or b'"schemaVersion"' in head:
+        return False
+    # ByteScheduler and the server of BytePS write no categories; PyTorch does, in every event.
+    bare = b'"cat"' not in head and _BARE.search(head) is not None
+    return bare or _SEEN.search(head) is not None
+
+
+def read(source: Source):
+    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+
+    Raises ValueError when the file holds no finished interval.
+    """
+    spans = chrome.Intervals()
+    stream, lost = chrome.events(source)
+    for event in stream:
+        spans.add(event)
+    keep = spans.usable()
+    lost = chrome.without_closing(lost)
+    if not keep.size:
+        raise chrome.nothing(source, spans.dropped, lost, "intervals of MXNet or BytePS")
+    column = {c: np.array(getattr(spans, c), dtype=np.int64)[keep] for c in chrome.COLUMNS}
+    has_gpu, meanings = _has_gpu(spans, column["lane"]), {}
+    pairs = list(zip(column["name"].tolist(), column["lane"].tolist(), strict=True))
+    for name, lane in dict.fromkeys(pairs):
+        pid, tid = spans.lanes.text[lane]
+        label = spans.labels.get(pid, str(pid))
+        meanings[name, lane] = _meaning(spans.names.text[name], label, tid, has_gpu)
+    names = np.array(spans.names.text, dtype=object)
+    kinds, ops = zip(*(meanings[pair] for pair in pairs), strict=True)
+    made = chrome.table(
+        None,
+        keep.size,
+        thread=column["lane"],
+        kind=list(kinds),
+        op=list(ops),
+        name=names[column["name"]],
+        start_ns=column["start"],
+        end_ns=column["end"],
+    )
+    notes = [*lost, chrome.remark("the file has no iterations: all of it is iteration 0")]
+    if "compute" not in kinds:
+        notes.append(chrome.remark("no row of compute: this file records communication only"))
+    made, ledger = chrome.ledger(source, None, made, spans.dropped, notes)
+    return made, chrome.info(), ledger
+
+
+def _has_gpu(spans: chrome.Intervals, lanes: np.ndarray) -> bool:
+    """Whether something ran in a lane of a GPU: MXNet names lanes for more GPUs than there are."""
+    labels = (spans.labels.get(spans.lanes.text[lane][0], "") for lane in np.unique(lanes))
+    return any(label.startswith("gpu/") for label in labels)
+
+
+def _meaning(name: str, label: str, tid, has_gpu: bool) -> tuple[str, str]:
+    """Kind and op of the intervals of a name in a process."""
+    if found := _SCHEDULER.fullmatch(name):
+        return ("comm", _op(found[1])) if found[2] == "COMMUNICATION" else ("host", "")
+    if found := _REQUEST.fullmatch(name):
+        return "comm", found[1]
+    if name.startswith("Comm."):
+        return _stage(name, tid)
+    device = _DEVICE.fullmatch(label)
+    if not device or _NOT_WORK.search(name):
+        return "host", ""
+    if found := _STORE.search(name):
+        return "comm", _op((found[1] or name).replace(" ", "_"))
+    if _COPY.search(name):
+        return "memory", ""
+    return ("compute" if device[1] == "gpu" or not has_gpu else "host"), ""
+
+
+def _stage(name: str, tid) -> tuple[str, str]:
+    found = _STAGE.search(name)
+    if not found or tid == "total":
+        return "annotation", ""
+    if found[1] in ("PUSH", "PULL", "REDUCE", "BROADCAST"):
+        return "comm", _op(found[1])
+    return ("memory" if found[1].startswith("COPY") else "host"), ""
+
+
+def _op(asked: str) -> str:
+    """`ALLREDUCE` -> all_reduce; what is a parameter server's own keeps its name: push_pull."""
+    return collective(asked) or re.sub(r"push_?pull", "push_pull", asked.lower().strip("_"))
