@@ -1,0 +1,347 @@
+"""JSON lines of an NCCL profiler plug-in: messages as NCCL sees them, all ranks of a process.
+
+A message's own line (`ncclProfileColl`, `ncclProfileP2p`) times only the host that queues it. When
+it ran is told by the kernel that the plug-in took from CUPTI, else by the GPU timers of the
+message's channels (`ncclProfileKernelCh`). Times are us on the host's clock, kept as integer ns.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Annotated, Any
+
+import msgspec
+import pandas as pd
+
+from .collectives import collective, dtype_bytes, is_communication
+from .source import Source
+
+_MESSAGES = ("ncclProfileColl", "ncclProfileP2p")
+_CALLS = ("ncclProfileCollApi", "ncclProfileP2pApi", "ncclProfileGroupApi")
+_LAUNCH, _CHANNEL = "ncclProfileKernelLaunch", "ncclProfileKernelCh"
+_RECORDS = {"event", "state", "cuptiActivity"}
+_PER_RANK = ("all_gather", "reduce_scatter", "all_to_all")  # NCCL counts one worker's part of them
+_LARGEST_LINE = 2**20  # bytes; a record has some hundred
+_INT64_US = 9 * 10**15  # int64 ns end here
+_COLUMNS = ("rank", "stream", "thread", "kind", "op", "name", "nbytes", "group", "n_workers")
+_COLUMNS += ("correlation", "start_ns", "end_ns")
+
+
+Number = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Moment(msgspec.Struct):
+    ts: Decimal | None = None  # a float64 us of this size may be a ns off
+    pid: Number = 0
+    tid: Number = -1
+
+
+class _Line(msgspec.Struct):
+    record: str = msgspec.field(name="recordType", default="")
+    type: str = ""
+    name: str = ""
+    rank: Rank | None = None
+    communicator: int | str | None = msgspec.field(name="commId", default=None)
+    start: _Moment | None = None
+    stop: _Moment | None = None
+    parent: str = msgspec.field(name="parentObj", default="")
+    address: str = msgspec.field(name="eventAddr", default="")
+    launch: Number = msgspec.field(name="extCorrId", default=-1)
+    stream: Any = None
+    timer: Number | None = msgspec.field(name="pTimer", default=None)
+    details: dict[str, Any] = {}
+
+
+class _Any(msgspec.Struct):
+    """What tells such a line from others."""
+
+    record: Any = msgspec.field(name="recordType", default=None)
+    type: Any = None
+    performance: Any = msgspec.field(name="coll_perf", default=None)
+
+
+def recognises(head: bytes) -> bool:
+    """Whether one of the first lines is a record of an NCCL profiler (or of NCCL's inspector)."""
+    for line in head.split(b"\n", 5)[:5]:
+        try:
+            found = msgspec.json.decode(line, type=_Any)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+        profiler = str(found.type).startswith(("ncclProfile", "ProfilerLifecycle"))
+        if profiler or str(found.record) in _RECORDS or isinstance(found.performance, dict):
+            return True
+    return False
+
+
+def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
+    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+
+    comm rows are kernels with the messages they carry (bytes added), else messages by their
+    channels; host rows are the API calls and launches. The rank is that within the communicator.
+    Raises ValueError when no line tells when a message ran.
+    """
+    record = _Record()
+    for number, line in enumerate(_lines(source.chunks()), start=1):
+        record.add(number, line)
+    rows = record.device_rows()
+    if not rows:
+        found = ", ".join(f"{n} {what}" for (what, *_), n in record.ledger.most_common(6))
+        raise ValueError(
+            f"{source.file}: no message whose time on the GPU is known. Expected lines with "
+            f"type KERNEL or {_CHANNEL}; found {found or 'none'}. Record again with the events of "
+            "kernels and channels on (NCCL_PROFILE_EVENT_MASK=4095). NCCL's inspector (coll_perf) "
+            "writes durations without starts, which are no trace"
+        )
+    if source.keep == "kernels":
+        record.give_up_host()
+    table = _table(rows + record.host)
+    return table, record.info(table), record.rows(source.file)
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines; of one that is longer than any record only the head, which does not decode."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+        rest = rest[:_LARGEST_LINE]
+    if rest.strip():
+        yield rest
+
+
+@dataclass
+class _Message:
+    """A collective or a send: what it moves, and what its channels tell of when."""
+
+    rank: int | None
+    op: str
+    nbytes: int | None
+    communicator: Any
+    queued_ns: int
+    seen: list[int] = field(default_factory=list)  # ns on the host's clock
+    timers: list[int] = field(default_factory=list)  # ns on the GPU's clock
+
+
+@dataclass
+class _Record:
+    """The lines read so far, by what they are for. Addresses are used again, so order counts."""
+
+    messages: list[_Message] = field(default_factory=list)
+    launches: dict[int, tuple] = field(default_factory=dict)  # number -> rank and start
+    kernels: list[tuple[_Line, int, int, int]] = field(default_factory=list)
+    host: list[dict] = field(default_factory=list)
+    workers: dict = field(default_factory=dict)  # communicator -> number of ranks
+    ledger: Counter = field(default_factory=Counter)
+    broken: list[int] = field(default_factory=list)
+    lags: dict = field(default_factory=dict)  # rank -> host's clock less GPU's, ns, at the least
+    _open: dict[str, _Message] = field(default_factory=dict)
+    _stopped: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[tuple, int] = field(default_factory=dict)
+    n_lines: int = 0
+
+    def add(self, number: int, text: bytes) -> None:
+        if not text.strip():
+            return
+        self.n_lines = number
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.broken.append(number)
+            return
+        if line.name == "KernelChStop" and line.timer is not None:
+            self._stopped[line.address] = line.timer
+        if isinstance(n := line.details.get("nranks"), int) and 0 < n < 2**20:
+            self.workers[line.communicator] = n
+        start, end = _ns(line.start), _ns(line.stop)
+        if line.record == "state" or line.type == "ProfilerLifecycle":
+            self._drop(line, "a moment: takes no time")
+        elif start is None or end is None or end < start:
+            self._drop(line, "no usable start and stop")
+        else:
+            self._interval(line, start, end)
+
+    def _interval(self, line: _Line, start: int, end: int) -> None:
+        if line.record == "cuptiActivity":
+            self.kernels.append((line, start, end, self._number(line)))
+        elif line.type in _MESSAGES:
+            self._add_message(line, start)
+        elif line.type == _CHANNEL:
+            self._add_channel(line, start, end)
+        elif line.type == _LAUNCH or line.type in _CALLS:
+            number = self._number(line) if line.type == _LAUNCH else -1
+            if number >= 0:
+                self.launches[number] = (line.rank, start)
+            name = " ".join(filter(None, [line.type, str(line.details.get("func") or "")]))
+            row = {"rank": line.rank, "stream": -1, "thread": line.start.tid, "kind": "host"}
+            row |= {"name": name, "correlation": number, "start_ns": start, "end_ns": end}
+            self.host.append(row)
+            self.ledger[line.type, True, ""] += 1
+        elif line.type.startswith("ncclProfileProxy"):
+            self._drop(line, "NCCL's proxy thread: lies within its message")
+        else:
+            self._drop(line, "how the host queues messages")
+
+    def _drop(self, line: _Line, why: str) -> None:
+        self.ledger[line.type or line.record or "line", False, why] += 1
+
+    def _number(self, line: _Line) -> int:
+        """The launch's number, told apart between processes; -1 for none."""
+        if line.launch < 0:
+            return -1
+        return self._numbers.setdefault((line.start.pid, line.launch), len(self._numbers))
+
+    def _add_message(self, line: _Line, start: int) -> None:
+        op = collective(str(line.details.get("func"))) or "unknown"
+        count = line.details.get("count")
+        size = dtype_bytes(str(line.details.get("dtype")).removeprefix("nccl"))
+        known = isinstance(count, int) and 0 < count < 2**40 and size
+        nbytes = count * size if known else None
+        if known and op in _PER_RANK:
+            workers = self.workers.get(line.communicator)
+            nbytes = nbytes * workers if workers else None
+        message = _Message(line.rank, op, nbytes, line.communicator, start)
+        self.messages.append(message)
+        self._open[line.address] = message
+
+    def _add_channel(self, line: _Line, start: int, end: int) -> None:
+        begun, ended = line.details.get("pTimer"), self._stopped.pop(line.address, None)
+        message = self._open.get(line.parent)
+        if message is None:
+            self._drop(line, "a channel whose message is not in the file")
+            return
+        self._drop(line, "one channel of a message: in the message's row")
+        message.seen += [start, end]
+        if isinstance(begun, int) and ended is not None and 0 < begun <= ended < 2**62:
+            message.timers += [begun, ended]
+            lag = min(start - begun, end - ended)
+            self.lags[line.rank] = min(lag, self.lags.get(line.rank, lag))
+
+    def device_rows(self) -> list[dict]:
+        """Rows of kernels, or of messages where the file holds no kernel of a collective."""
+        rows = [self._kernel_row(*kernel) for kernel in self.kernels]
+        if any(row["kind"] == "comm" for row in rows):
+            why = "tells what a kernel carries: in the kernel's row"
+            self.ledger["message", False, why] += len(self.messages)
+            return rows
+        timed = [message for message in self.messages if message.seen]
+        why = "no channel recorded: only the host's time to queue it is known"
+        self.ledger["message", False, why] += len(self.messages) - len(timed)
+        why = "as long as its channels ran on the GPU; it may lie late by the proxy thread's delay"
+        self.ledger["message", True, why] += len(timed)
+        return rows + [self._message_row(message) for message in timed]
+
+    def _kernel_row(self, line: _Line, start: int, end: int, number: int) -> dict:
+        rank, carried = self._carried.get(number, (line.rank, []))
+        kind = "comm" if is_communication(line.name) else "compute"
+        kind = kind if line.type == "KERNEL" else "memory"
+        self.ledger[line.type, True, ""] += 1
+        row = {"rank": rank, "stream": _stream(line.stream), "thread": -1, "kind": kind}
+        row |= {"name": line.name or line.type, "correlation": number}
+        row |= {"start_ns": start, "end_ns": end}
+        if kind == "comm":
+            row |= self._moves(carried) | {"op": collective(line.name) or "unknown"}
+            ops = {message.op for message in carried}
+            row |= {"op": ops.pop() if len(ops) == 1 else "unknown"} if ops else {}
+        return row
+
+    @cached_property
+    def _carried(self) -> dict[int, tuple]:
+        """Launch's number -> its rank and its messages, which NCCL reports right after it."""
+        order = defaultdict(list)
+        for number, (rank, start) in sorted(self.launches.items(), key=lambda item: item[1][1]):
+            order[rank].append((start, number))
+        found = {number: (rank, []) for number, (rank, _) in self.launches.items()}
+        for message in self.messages:
+            mine = order[message.rank]
+            at = bisect_right(mine, message.queued_ns, key=lambda launch: launch[0])
+            if at:
+                found[mine[at - 1][1]][1].append(message)
+        return found
+
+    def _moves(self, messages: list[_Message]) -> dict:
+        """Bytes and group of the messages that one kernel carries, where they are of one kind."""
+        communicators = {message.communicator for message in messages}
+        sizes = [message.nbytes for message in messages]
+        one = communicators.pop() if len(communicators) == 1 else None
+        mixed = len({message.op for message in messages}) != 1 or None in sizes
+        group = "" if one is None else str(one)
+        nbytes = None if mixed or sum(sizes) >= 2**62 else sum(sizes)
+        return {"nbytes": nbytes, "group": group, "n_workers": self.workers.get(one)}
+
+    def _message_row(self, message: _Message) -> dict:
+        start, end = min(message.seen), max(message.seen)
+        if 2 * len(message.timers) >= len(message.seen):
+            lag = self.lags[message.rank]
+            start, end = min(message.timers) + lag, max(message.timers) + lag
+        row = {"rank": message.rank, "stream": 0, "thread": -1, "kind": "comm", "op": message.op}
+        row |= {"name": f"nccl {message.op}", "correlation": -1}
+        return row | {"start_ns": start, "end_ns": end} | self._moves([message])
+
+    def give_up_host(self) -> None:
+        why = "no device row: left out because only kernels are kept"
+        for what, kept, said in list(self.ledger):
+            if kept and (what in _CALLS or what == _LAUNCH):
+                self.ledger[what, False, why] += self.ledger.pop((what, kept, said))
+        self.host = []
+
+    def info(self, table: pd.DataFrame) -> dict:
+        ranks = sorted(int(rank) for rank in table["rank"].dropna().unique())
+        return {
+            "rank": ranks[0] if len(ranks) == 1 else None,
+            "ranks": ranks if len(ranks) > 1 else [],
+            "world_size": max(self.workers.values(), default=None),
+            "backend": "nccl",
+            "devices": [],
+            "groups": [{"pg_name": str(c), "pg_size": n} for c, n in self.workers.items()],
+            "base_ns": 0,
+        }
+
+    def rows(self, file: str) -> list[dict]:
+        """The LEDGER rows."""
+        rows = [
+            {"what": what, "n_events": n, "kept": kept, "why": why}
+            for (what, kept, why), n in self.ledger.items()
+            if n
+        ]
+        notes = ["no iterations in the file: all of it is one iteration, number 0"]
+        if len(set(self.workers.values())) > 1:
+            notes.append("communicators of several sizes: rank is that within the communicator")
+        rows += [{"what": "note", "n_events": 0, "kept": True, "why": why} for why in notes]
+        if self.broken[-1:] == [self.n_lines]:
+            why = f"the file is cut: its last line, {self.broken.pop()}, is not whole"
+            rows.append({"what": "line", "n_events": 1, "kept": False, "why": why, "warn": True})
+        if self.broken:
+            first = ", ".join(map(str, self.broken[:5]))
+            why = f"not a JSON record of a profiler: line {first}"
+            row = {"what": "line", "n_events": len(self.broken), "kept": False, "why": why}
+            rows.append(row | {"warn": True})
+        return [{"file": file, "rank": None} | row for row in rows]
+
+
+def _ns(moment: _Moment | None) -> int | None:
+    if moment is None or moment.ts is None or not moment.ts.is_finite():
+        return None
+    return round(moment.ts * 1000) if abs(moment.ts) < _INT64_US else None
+
+
+def _stream(value) -> int:
+    """A stream's number, which may be written in hexadecimal; 0 when unknown."""
+    try:
+        number = int(value, 0) if isinstance(value, str) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return number if 0 <= number < 2**63 else 0
+
+
+def _table(rows: list[dict]) -> pd.DataFrame:
+    empty = dict.fromkeys(["rank", "nbytes", "n_workers"]) | {"op": "", "group": ""}
+    table = pd.DataFrame([empty | row for row in rows], columns=list(_COLUMNS))
+    whole = dict.fromkeys(["rank", "nbytes", "n_workers"], "Int64")
+    whole |= dict.fromkeys(["stream", "thread", "correlation", "start_ns", "end_ns"], "int64")
+    whole |= dict.fromkeys(["kind", "op", "name", "group"], "category")
+    table = table.astype(whole).assign(iteration=0)
+    return table.sort_values("start_ns", kind="stable", ignore_index=True)
