@@ -13,10 +13,11 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables intervals readers files clocks traces iterations costs fits fusion timeline "
-    "figures explore capture"
+    "units tables intervals readers files clocks cache traces iterations crosscheck costs "
+    "fits fusion timeline figures explore capture"
 ).split()
 HEAVY = {
+    "arro3": {"cache"},
     "statsmodels": {"fits"},
     "seaborn": {"figures"},
     "matplotlib": {"figures", "explore"},

@@ -8,8 +8,10 @@ Data flows one way, and each module may import only those above it:
     readers       one file a format: bytes -> EVENTS or MEASUREMENTS
     files         which files a path names, archives included
     clocks        ranks on one axis of time
+    cache         decoded traces kept as Parquet, found again by content
     traces        Run, load_run, read_events, read_measurements
     iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
+    crosscheck    our breakdown beside HTA's and TraceLens'
     costs         Link, Ring: what a message costs
     fits          MEASUREMENTS -> Fit
     fusion        which gradients travel in one message
