@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -135,11 +134,11 @@ def test_a_foreign_file_is_a_miss(stored, data):
     assert fetched_as(stored, data) is None
 
 
-def test_a_file_with_a_fitting_hash_that_is_no_table_is_a_miss(stored):
-    data = bytes(100) + (4).to_bytes(4, "little") + b"PAR1"
-    at = len(data) - 12  # where a footer of 4 bytes begins
-    hashed = sha256(KEY.encode() + data[: at - 32] + data[at:]).digest()
-    assert fetched_as(stored, data[: at - 32] + hashed + data[at:]) is None
+def test_a_whole_file_that_says_things_otherwise_is_a_miss(tmp_path, monkeypatch, table):
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "_FIELD", "another")
+        cache.store(tmp_path, KEY, table, INFO, LEDGER)
+    assert cache.fetch(tmp_path, KEY) is None
 
 
 def test_a_file_under_another_key_is_a_miss(stored):

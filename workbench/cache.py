@@ -53,7 +53,7 @@ def fetch(folder: Path, key: str) -> tuple[pd.DataFrame, dict, list[dict]] | Non
         return None
     try:
         return _decode(data)
-    except Exception:  # its hash fits, so it was made to fit or by another Arrow
+    except Exception:  # whole, but written by a pandas or Arrow that named things otherwise
         return None
 
 
@@ -157,9 +157,11 @@ def _decode(data: bytes) -> tuple[pd.DataFrame, dict, list[dict]]:
 
     parquet = read_parquet(data, batch_size=_ROWS).read_all()
     said = json.loads(parquet.schema.metadata[_FIELD.encode()])
+    parts = dict(zip(parquet.column_names, parquet.columns, strict=True))
+    del parquet  # each part is given up as it is taken, so memory holds one column twice
     columns = {}
     for name, kind in said["kinds"].items():
-        values = _values(parquet, name, kind["dtype"])
+        values = _values(parts.pop(name), kind["dtype"])
         if "categories" in kind:
             categories = pd.Index(kind["categories"], dtype=kind["of"])
             values = pd.Categorical.from_codes(
@@ -167,11 +169,10 @@ def _decode(data: bytes) -> tuple[pd.DataFrame, dict, list[dict]]:
             )
         elif "nullable" in kind:
             array = pd.api.types.pandas_dtype(kind["nullable"]).construct_array_type()
-            values = array(values, _values(parquet, _missing(name), "bool"))
+            values = array(values, _values(parts.pop(_missing(name)), "bool"))
         columns[name] = values
-    return pd.DataFrame(columns), said["info"], said["ledger"]
+    return pd.DataFrame(columns, copy=False), said["info"], said["ledger"]
 
 
-def _values(parquet, name: str, dtype: str) -> np.ndarray:
-    column = parquet[name]
+def _values(column, dtype: str) -> np.ndarray:
     return column.to_numpy() if len(column) else np.empty(0, dtype)  # of no batches: no array
