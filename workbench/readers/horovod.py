@@ -27,7 +27,7 @@ from .source import Source
 _LIBRARY = re.compile(r"(NCCL|MPI|GLOO|CCL|MLSL|DDL|HCCL|RCCL)_")
 _SEEN = re.compile(
     rb'"name"\s*:\s*"(?:NEGOTIATE_[A-Z]+|WAIT_FOR_(?:OTHER_TENSOR_)?DATA|CYCLE_START'
-    rb'|(?:NCCL|MPI|GLOO|CCL|DDL)_[A-Z_]+)"|"start_time_since_epoch_in_micros"'
+    rb'|MEMCPY_(?:IN|OUT)_[A-Z_]+|(?:NCCL|MPI|GLOO|CCL|DDL)_[A-Z_]+)"|"start_time_since_epoch_in_micros"'
 )
 _SHAPE = re.compile(r"\[\s*(?:\d{1,18}(?:\s*,\s*\d{1,18})*)?\s*\]")
 _WHOLE = re.compile(
