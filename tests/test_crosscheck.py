@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench.crosscheck import QUANTITIES, breakdown, cross_check
+from workbench.crosscheck import QUANTITIES, _tracelens, breakdown, cross_check
 from workbench.traces import load_run
 
 PEER = ROOT / ".venv-peers/bin/python"
@@ -96,6 +96,14 @@ def test_hta_drops_the_last_step_and_agrees_when_told_to_keep_it(peer, shared):
     why = by_quantity(table, "HTA", "why")
     assert why["compute"].startswith("it drops the last ProfilerStep and what that launched")
     assert set(by_quantity(table, "HTA, last step kept", "why").values()) == {"agrees"}
+
+
+def test_tracelens_compute_is_ours_with_memory_sets(shared):
+    # 621.408 ms: get_df_gpu_timeline of TraceLens at commit 171dd74 on this trace.
+    events = load_run(shared / SMALL_ALL_REDUCES).events
+    why, rows = _tracelens(events)[0]
+    assert why == "it counts memory sets as compute"
+    assert breakdown(rows)["compute"] == pytest.approx(0.621408, abs=1e-9)
 
 
 @pytest.mark.slow

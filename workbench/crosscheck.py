@@ -204,13 +204,13 @@ def _reasons(said: dict, ours: dict, rules: list[tuple], slack: dict) -> list[st
     why, value = min([("", ours), *by_rule], key=lambda rule: _apart(rule[1], theirs))
     reasons = []
     for name in ours:
-        left = abs(value[name] - theirs[name])
+        left, (down, up) = theirs[name] - value[name], slack[name]
         found = [why] * (abs(value[name] - ours[name]) > _SAME_S)
         if abs(ours[name] - theirs[name]) <= _SAME_S:
             found = ["agrees"]
-        elif left > slack[name]:
+        elif not -down <= left <= up:
             found += [f"{left / MS:.3f} ms not explained"]
-        elif left > _SAME_S:
+        elif abs(left) > _SAME_S:
             found += [f"{left / MS:.3f} ms within its rounding (whole us, 0.01 %)"]
         reasons.append("; ".join(found))
     return reasons
@@ -220,27 +220,30 @@ def _apart(a: dict, b: dict) -> float:
     return sum(abs(a[name] - b[name]) for name in QUANTITIES)
 
 
-def _slack(events: pd.DataFrame, tool: str) -> dict[str, float]:
-    """How far rounding may move each quantity, s.
+def _slack(events: pd.DataFrame, tool: str) -> dict[str, tuple[float, float]]:
+    """How far rounding may move each quantity down and up, s.
 
-    HTA moves starts up and ends down to whole us where a trace has finer times (up to 2 us a row;
-    a gap as much the other way), and gives the overlap as a share rounded to 0.01 %.
+    HTA moves starts up and ends down to whole us where a trace has finer times (up to 2 us a row,
+    which compute and communication lose), and gives the overlap as a share rounded to 0.01 %.
     """
     if tool == "TraceLens":
-        return dict.fromkeys(QUANTITIES, _SAME_S)
+        return dict.fromkeys(QUANTITIES, (_SAME_S, _SAME_S))
     work = events[events["kind"].isin(_WORK)]
     us = work["start_s"].to_numpy() * 1e6
     finer = bool((np.abs(us - us.round()) > 0.01).any())
-    rounding = 2e-6 * len(work) * finer + _SAME_S
-    share = 0.5e-4 * breakdown(work)["communication"]
-    return {name: rounding + share * (name in ("overlap", "exposed")) for name in QUANTITIES}
+    rows = 2e-6 * len(work) * finer + _SAME_S
+    share = rows + 0.5e-4 * breakdown(work)["communication"]
+    slack = dict.fromkeys(QUANTITIES, (rows, rows)) | dict.fromkeys(
+        ("compute", "communication"), (rows, _SAME_S)
+    )
+    return slack | dict.fromkeys(("overlap", "exposed"), (share, share))
 
 
 def _hta_last(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """HTA keeps what a host call up to the end of the last of several steps has launched."""
     steps = _steps(events)
     if steps["name"].nunique() < 2:
-        return []
+        return _with_waits(events)
     why = "it leaves out device rows whose launch is not in the file"
     return [(why, _launched(events, steps["end_s"].max()))]
 
@@ -249,10 +252,19 @@ def _hta_default(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """HTA as it comes keeps what a host call before the start of the last step has launched."""
     steps = _steps(events)
     if steps["name"].nunique() < 2:
-        return []
+        return _with_waits(events)
     before = np.nextafter(steps["start_s"].max(), -np.inf)
     why = "it drops the last ProfilerStep and what that launched, unless told to keep it"
     return [(why, _launched(events, before))]
+
+
+def _with_waits(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """HTA takes each row of a stream, waits included, for work of the device."""
+    waits = (events["kind"] == "annotation") & (events["stream"] >= 0)
+    waits &= events["correlation"] >= 0
+    rows = events[waits | events["kind"].isin(_WORK)]
+    kind = rows["kind"].astype("str").mask(rows["kind"] == "annotation", "memory")
+    return [("it counts the waits of streams as busy", rows.assign(kind=kind))]
 
 
 def _tracelens(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
