@@ -1,0 +1,256 @@
+"""Execution traces: told by their nodes, refused as traces, joined for the sizes of messages."""
+
+import json
+import tarfile
+
+import pandas as pd
+import pytest
+from conftest import complete
+
+from workbench.readers import execution_trace as et
+from workbench.readers import kineto
+from workbench.readers.source import Source
+from workbench.traces import load_run
+
+
+def tensor(n, each=4):
+    return [7, 8, 0, n, each, "cuda:0"]
+
+
+def old(node, op, n, *, name="record_param_comms", outputs=(), values=None):
+    """A call of a collective in schema 1.0.1."""
+    inputs = values or [[tensor(n)], 151, 0, 0, op, [], []]
+    row = {"id": node, "rf_id": node - 1, "name": name, "inputs": inputs}
+    return row | {"input_types": ["GenericList[Tensor(float)]", "Int"], "outputs": list(outputs)}
+
+
+def new(node, op, n_in, n_out, dtype="BFloat16", **attrs):
+    """A call of a collective in schema 1.1.1-chakra."""
+    attrs = {"rf_id": node - 1, "collective_name": op, "dtype": dtype, **attrs}
+    attrs |= {"in_msg_nelems": n_in, "out_msg_nelems": n_out}
+    listed = [{"name": key, "type": "any", "value": value} for key, value in attrs.items()]
+    inputs = {"values": [tensor(n_in, 2), 3], "shapes": [[n_in], []], "types": ["Tensor(x)", "Int"]}
+    return {"id": node, "name": "record_param_comms", "inputs": inputs, "attrs": listed}
+
+
+def groups(*sizes):
+    listed = [{"pg_name": str(i), "group_size": size} for i, size in enumerate(sizes)]
+    inputs = {"values": [json.dumps(listed)], "types": ["String"]}
+    return {"id": 3, "name": "## process_group:init ##", "inputs": inputs}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(*nodes, text=None, name="host_0.json"):
+        path = tmp_path / name
+        path.write_text(text or json.dumps({"schema": "1.0.1", "pid": 1, "nodes": list(nodes)}))
+        return Source(path)
+
+    return _write
+
+
+def comm(*ops, rank=0, nbytes=None, n_workers=None):
+    """EVENTS with one comm row an op, in this order, between two compute rows."""
+    kinds = ["compute", *["comm"] * len(ops), "compute"]
+    table = pd.DataFrame({"rank": rank, "kind": kinds, "op": ["", *ops, ""]})
+    table["start_s"] = [float(i) for i in range(len(kinds))]
+    unknown = pd.array([pd.NA] * len(kinds), dtype="Int64")
+    table = table.assign(nbytes=unknown, n_workers=unknown)
+    return table.fillna({"nbytes": nbytes} if nbytes else {})
+
+
+def test_nodes_at_the_top_tell_it_whatever_the_name(write):
+    assert et.recognises(write(old(5, "allreduce", 10), name="rank0.pt.trace.json").head)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"traceEvents": [{"name": "nodes", "args": {"nodes": [1]}}]}',
+        '{"schemaVersion": 1, "graph": {"nodes": []}}',
+        '{"traceEvents": [], "nodes": []}',
+        '[{"nodes": []}]',
+        '{"nodes": 5}',
+        "nodes: []",
+        "",
+    ],
+)
+def test_nodes_elsewhere_do_not(text):
+    assert not et.recognises(text.encode())
+
+
+def test_a_damaged_beginning_is_no_hindrance():
+    assert et.recognises(b'{"schema": "1.0.1", "time": "\x00", "pid": , "nodes": [')
+
+
+def test_as_a_trace_it_is_refused_with_what_to_load(write):
+    source = write({"id": 2, "name": "aten::mm"}, old(5, "allreduce", 10))
+    with pytest.raises(ValueError, match=r"2 nodes, 1 messages\) holds no times.*Kineto.*join"):
+        et.read(source)
+
+
+def test_sizes_of_the_older_layout_come_from_the_tensors(write):
+    two = [[tensor(10), tensor(6)], 151, 0, 0, "allreduce", [], []]
+    table = et.messages(write(old(9, "", 0, values=two), old(5, "all_to_allv", 100)))
+    columns = ["node", "rf_id", "op", "nbytes", "dtype"]
+    assert table[columns].values.tolist() == [
+        [5, 4, "all_to_all", 400, "float"],
+        [9, 8, "all_reduce", 64, "float"],
+    ]
+
+
+def test_a_gather_moves_what_all_workers_give(write):
+    given = [tensor(10), 151, 0, 0, "allgather", [], []]
+    full = old(9, "", 0, values=given, outputs=[[tensor(40)]])
+    assert et.messages(write(full))["nbytes"].tolist() == [160]
+    assert et.messages(write(old(9, "", 0, values=given)))["nbytes"].isna().all()
+    assert et.messages(write(groups(4), old(9, "", 0, values=given)))["nbytes"].tolist() == [160]
+
+
+def test_the_newer_layout_tells_all_in_attributes(write):
+    calls = [new(9, "_allgather_base", 10, 80, pg_name="3", pg_size=8)]
+    row = et.messages(write(*calls)).iloc[0]
+    told = row[["rf_id", "op", "nbytes", "dtype", "n_workers", "group"]].tolist()
+    assert told == [8, "all_gather", 160, "BFloat16", 8, "3"]
+
+
+def test_a_groups_size_is_that_of_the_list_of_groups(write):
+    table = et.messages(write(groups(8, 4), new(9, "allreduce", 5, 5, pg_name="1")))
+    assert table["n_workers"].tolist() == [4]
+
+
+def test_waits_are_no_messages(write):
+    wait = old(5, "", 0, values=[141, 0, 0, "wait", [], []])
+    assert len(et.messages(write(wait, old(9, "allreduce", 1)))) == 1
+
+
+def test_calls_of_the_backend_serve_where_no_others_are(write):
+    calls = [old(5, "", 0, name="nccl:all_reduce", values=[[tensor(3)]])]
+    assert et.messages(write(*calls))[["op", "nbytes"]].values.tolist() == [["all_reduce", 12]]
+
+
+def test_a_missing_comma_is_placed_and_the_nodes_are_read(write):
+    nodes = [json.dumps(old(node, "allreduce", 1)) for node in (5, 9)]
+    source = write(text="\n".join(['{"schema": "1", "nodes": [', *nodes, "]}"]))
+    with pytest.warns(UserWarning, match="damaged at line 3, byte"):
+        assert et.messages(source)["node"].tolist() == [5, 9]
+
+
+def test_a_cut_file_gives_the_whole_nodes(write):
+    text = json.dumps({"schema": "1", "nodes": [old(node, "allreduce", 1) for node in (5, 9)]})
+    with pytest.warns(UserWarning, match="the file is cut: its last event"):
+        assert et.messages(write(text=text[:-30]))["node"].tolist() == [5]
+
+
+@pytest.mark.parametrize("text", ['{"schema": 1, "nodes": []}', '{"schema": 1, "nodes": [7'])
+def test_a_file_without_nodes_is_refused(write, text):
+    with pytest.raises(ValueError, match="no node of an execution trace"):
+        et.messages(write(text=text))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"id": [1], "name": "record_param_comms", "inputs": "x", "attrs": 5},
+        {"id": 2**70, "name": "record_param_comms", "inputs": [[[[]]], None, "allreduce"]},
+        {"name": "record_param_comms", "attrs": [7, {"name": ["x"]}], "inputs": {"values": 3}},
+        {"name": "## process_group:init ##", "inputs": {"values": ["[[", 4]}},
+        old(5, "allreduce", -4),
+        old(5, "allreduce", 2**70),
+        new(5, "allreduce", "many", None),
+    ],
+)
+def test_fields_of_any_kind_leave_a_size_unknown(write, node):
+    table = et.messages(write(node, old(9, "allreduce", 2)))
+    assert table["nbytes"].dropna().tolist() == [8]
+
+
+def test_sizes_are_filled_in_by_order_and_what_is_known_stays(write):
+    messages = et.messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
+    events = comm("all_reduce", "all_reduce")
+    events.loc[1, "nbytes"] = 77
+    before = events.copy()
+    assert et.join(events, messages)["nbytes"].tolist() == [pd.NA, 77, 80, pd.NA]
+    pd.testing.assert_frame_equal(events, before)
+
+
+def test_a_row_of_unknown_op_takes_that_of_its_call(write):
+    messages = et.messages(
+        write(new(5, "all_to_all", 10, 10, pg_size=4), new(9, "allreduce", 1, 1))
+    )
+    joined = et.join(comm("unknown", "all_reduce"), messages)
+    assert joined["op"].tolist() == ["", "all_to_all", "all_reduce", ""]
+    assert joined["n_workers"][1] == 4
+
+
+def test_ops_whose_counts_agree_are_linked_and_others_are_said(write):
+    calls = [old(5, "allreduce", 10), old(7, "all_to_all", 20), old(9, "all_to_all", 30)]
+    messages = et.messages(write(*calls))
+    with pytest.warns(UserWarning, match="all_to_all: 1 in the trace, 2 calls"):
+        joined = et.join(comm("all_to_all", "all_reduce"), messages)
+    assert joined["nbytes"].tolist() == [pd.NA, pd.NA, 40, pd.NA]
+
+
+def test_linking_is_refused_where_no_count_agrees(write):
+    messages = et.messages(write(old(5, "allreduce", 10)))
+    with pytest.raises(ValueError, match="linking is impossible.*all_reduce: 2 in the trace, 1"):
+        et.join(comm("all_reduce", "all_reduce"), messages)
+
+
+def test_linking_several_ranks_at_once_is_refused(write):
+    messages = et.messages(write(old(5, "allreduce", 10)))
+    events = pd.concat([comm("all_reduce"), comm("all_reduce", rank=1)], ignore_index=True)
+    with pytest.raises(ValueError, match=r"EVENTS of one rank, got ranks \[0, 1\]"):
+        et.join(events, messages)
+
+
+def test_a_kineto_trace_without_shapes_gets_its_sizes(write, write_trace):
+    kernel = {"stream": 7, "tid": 7}
+    names = ["ncclKernel_AllReduce_RING_LL_Sum_float", "ncclKernel_AllReduce_RING_LL_Sum_float"]
+    events = [complete("kernel", n, 10 * i, 5, **kernel) for i, n in enumerate(names)]
+    path = write_trace(events, name="rank0.json")
+    messages = et.messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
+    joined = et.join(load_run(path).events, messages)
+    assert joined["nbytes"].tolist() == [40, 80]
+
+
+def test_case_of_a_missing_comma(shared):
+    source = Source(shared / "cases/r34_et_missing_comma.json")
+    assert et.recognises(source.head)
+    with pytest.raises(ValueError, match=r"2 nodes, 0 messages.*damaged at line 3, byte 89"):
+        et.read(source)
+
+
+def test_case_of_a_trace_that_cannot_be_linked(shared, write):
+    table, _, _ = kineto.read(Source(shared / "cases/r34c_kineto_no_rf_id.json"))
+    with pytest.raises(ValueError, match="linking is impossible: no Record function id"):
+        et.join(table.assign(start_s=0.0), et.messages(write(old(5, "allreduce", 10))))
+
+
+def test_case_of_an_execution_trace_named_as_a_trace(shared):
+    assert et.recognises(Source(shared / "cases/r13_eg.pt.trace.json").head)
+
+
+def test_real_traces_of_eight_ranks_agree_with_their_kineto_traces(shared, tmp_path):
+    with tarfile.open(shared / "traces/pytorch_et/dlrm_pytorch_et.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    run = load_run(shared / "traces/kineto/dlrm-8rank-tar/dlrm_kineto.tar.gz")
+    paths = sorted(tmp_path.rglob("*.json"))
+    assert len(paths) == 8
+    for path in paths:
+        events = run.events[run.events["rank"] == int(path.stem[-1])]
+        bare = events.assign(nbytes=pd.array([pd.NA] * len(events), dtype="Int64"))
+        joined = et.join(bare, et.messages(Source(path)))
+        is_comm = events["kind"] == "comm"
+        # Kineto sees only what goes in; an uneven exchange may give back more
+        assert is_comm.sum() == 8
+        assert (joined.loc[is_comm, "nbytes"] >= events.loc[is_comm, "nbytes"]).all()
+        assert (joined.loc[is_comm, "nbytes"] == events.loc[is_comm, "nbytes"]).sum() >= 5
+        assert joined["nbytes"].count() == 8
+
+
+def test_no_other_kind_of_file_is_claimed(shared):
+    files = [f for folder in ("traces", "cases") for f in (shared / folder).rglob("*")]
+    claimed = {f.name for f in files if f.is_file() and et.recognises(Source(f).head)}
+    expected = {"benchmark_simple_add_et.json.gz", "r13_eg.pt.trace.json"}
+    assert claimed == expected | {"r34_et_missing_comma.json"}
