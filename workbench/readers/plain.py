@@ -1,37 +1,248 @@
-"""A CSV table of timed collectives: our own sweeps, or any with n_workers, nbytes, seconds."""
+"""A table of timed collectives with a header: CSV or TSV of any origin, or a DataFrame.
 
-import io
+Common names of columns are known (`size_mib`, `latency_us`, `Time (ms)`, `world_size`, ...); a
+column's unit is the one in its name. Nothing is guessed: a time or size without one is asked for.
+"""
+
+import csv
+import re
 
 import pandas as pd
 
 from ..tables import MEASUREMENTS
+from ..units import GIB, KIB, MIB
+from .collectives import collective
 
-_REQUIRED = ("n_workers", "nbytes", "seconds")
+_BYTES = {
+    "b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB,
+    "kb": 1e3, "mb": 1e6, "gb": 1e9,
+}  # fmt: skip
+_TICKS = {  # in a second
+    "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
+    "ms": 1e3, "msec": 1e3, "millis": 1e3, "millisecond": 1e3, "milliseconds": 1e3,
+    "us": 1e6, "usec": 1e6, "usecs": 1e6, "µs": 1e6, "μs": 1e6, "micros": 1e6,
+    "microsecond": 1e6, "microseconds": 1e6,
+    "ns": 1e9, "nsec": 1e9, "nanos": 1e9, "nanosecond": 1e9, "nanoseconds": 1e9,
+}  # fmt: skip
+_NAMES = {
+    "nbytes": "size message_size msg_size msgsize messagesize message msg data_size datasize "
+    "buffer_size tensor_size payload length",
+    "seconds": "time latency duration elapsed elapsed_time mean_time avg_time average_time "
+    "median_time time_mean time_avg time_median avg_latency mean_latency latency_avg t dur",
+    "n_workers": "n_workers workers num_workers nworkers n_gpus gpus ngpus num_gpus gpu_count "
+    "ranks nranks n_ranks num_ranks np nproc nprocs n_procs num_procs procs processes n_processes "
+    "world_size worldsize",
+    "n_nodes": "n_nodes nodes nnodes num_nodes hosts nhosts n_hosts num_hosts",
+    "op": "op collective operation coll primitive",
+}
+_STEMS = {name: quantity for quantity, names in _NAMES.items() for name in names.split()}
+_UNITS = {"nbytes": _BYTES, "seconds": _TICKS}
+_WHOLE = {"nbytes": "int64", "n_workers": "Int64", "n_nodes": "Int64", "seconds": "float64"}
+_FIELD_BYTES = 2**17
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the first line that is no comment names the columns."""
-    text = head.decode(errors="replace")
-    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    header = next(lines, "").split(",")
-    return set(_REQUIRED) <= {column.strip().strip('"') for column in header}
+    """Whether the first line that is no comment names a size, a time and the workers."""
+    return {"nbytes", "seconds", "n_workers"} <= set(named(header(head)))
 
 
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """MEASUREMENTS (with any further columns) and what is wrong with which line."""
-    table = pd.read_csv(io.StringIO(text), comment="#", skipinitialspace=True)
-    numbers = table[list(_REQUIRED)].apply(pd.to_numeric, errors="coerce")
-    bad = numbers.isna().any(axis=1)
-    problems = [
-        f"row {row + 1} of the table left out: {', '.join(_REQUIRED)} must be numbers, got "
-        f"{table.loc[row, list(_REQUIRED)].tolist()}"
-        for row in table.index[bad]
-    ]
-    if bad.all():
-        raise ValueError(f"{file}: no row with numbers for {', '.join(_REQUIRED)}")
-    table = table.assign(**numbers)[~bad].reset_index(drop=True)
-    table = table.assign(op=table.get("op", "all_reduce"), n_nodes=table.get("n_nodes", pd.NA))
-    whole = {"n_workers": "int64", "n_nodes": "Int64"}
-    return table[[*MEASUREMENTS, *table.columns.difference(MEASUREMENTS, sort=False)]].astype(
-        whole
+    """MEASUREMENTS (with any further columns) and what is wrong with which line.
+
+    Raises ValueError when a column is missing, has no unit, or no row holds numbers.
+    """
+    frame, problems = split(text, file)
+    table, more = _measurements(frame, file, "line")
+    return table, problems + more
+
+
+def from_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """MEASUREMENTS and problems of any DataFrame with columns for size, time and workers."""
+    if not isinstance(frame, pd.DataFrame):
+        raise ValueError(f"table: expected a DataFrame, got {type(frame).__name__}")
+    return _measurements(frame, "table", "row")
+
+
+def header(head: bytes) -> list[str]:
+    """Names of the columns in the first line that is neither blank nor a comment."""
+    text = head.decode("utf-8-sig", errors="replace")
+    lines = (line for line in text.split("\n") if line.strip() and not line.startswith("#"))
+    line = next(lines, "")[:_FIELD_BYTES]
+    try:
+        names = next(csv.reader([line], delimiter=_delimiter(line), skipinitialspace=True), [])
+    except csv.Error:
+        names = []
+    return [] if {"numcycle", "inplace"} <= {n.lower() for n in names} else names
+
+
+def split(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
+    """Fields as text, indexed by line number, and the lines that do not fit the header."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+    names = header("\n".join(line for _, line in kept[:1]).encode())
+    delimiter = _delimiter(kept[0][1] if kept else "")
+    reader = csv.reader((line for _, line in kept), delimiter=delimiter, skipinitialspace=True)
+    numbers, rows, problems = [], [], []
+    try:
+        for fields in reader:
+            number = kept[reader.line_num - 1][0]
+            if len(fields) != len(names):
+                problems.append(f"line {number} left out: {len(fields)} fields, not {len(names)}")
+            elif reader.line_num > 1:
+                numbers.append(number)
+                rows.append([field.strip() for field in fields])
+    except csv.Error as error:
+        raise ValueError(f"{file}: not a CSV table ({error}) near line {reader.line_num}") from None
+    return pd.DataFrame(
+        rows, index=numbers, columns=[n.strip() for n in names], dtype=str
     ), problems
+
+
+def named(columns) -> dict[str, list[tuple[int, float | None]]]:
+    """quantity -> (position, units in a second or bytes in a unit; None when not said)."""
+    found: dict = {}
+    for position, column in enumerate(columns):
+        if quantity := _quantity(str(column)):
+            found.setdefault(quantity[0], []).append((position, quantity[1]))
+    return found
+
+
+def _quantity(column: str) -> tuple[str, float | None] | None:
+    """`Avg latency (us)` -> (seconds, 1e6)."""
+    name = re.sub(r"[^\wµμ]+", "_", column.strip().lower()).strip("_")
+    if name in ("nbytes", "n_bytes", "num_bytes", "bytes"):
+        return "nbytes", 1
+    if name in _TICKS and len(name) > 1:
+        return "seconds", _TICKS[name]
+    if name in _STEMS:
+        return _STEMS[name], None
+    stem, _, unit = name.rpartition("_")
+    quantity = _STEMS.get(stem, "")
+    return (quantity, _UNITS[quantity][unit]) if unit in _UNITS.get(quantity, {}) else None
+
+
+def _measurements(frame: pd.DataFrame, file: str, what: str) -> tuple[pd.DataFrame, list[str]]:
+    where = {q: _one(q, places, frame, file) for q, places in named(frame.columns).items()}
+    if missing := [q for q in ("nbytes", "seconds", "n_workers") if q not in where]:
+        wanted = "; ".join(f"{q} ({MEASUREMENTS[q]})" for q in missing)
+        found = ", ".join(map(str, frame.columns)) or "none"
+        raise ValueError(f"{file}: missing column {wanted}. Found: {found}")
+    numbers = {q: _numbers(frame.iloc[:, at], file) for q, (at, _) in where.items() if q != "op"}
+    sizes = numbers["nbytes"] * where["nbytes"][1]
+    whole = sizes if where["nbytes"][1] == 1 else sizes.round()
+    values = pd.DataFrame(
+        {
+            "n_workers": numbers["n_workers"],
+            "n_nodes": numbers.get("n_nodes", pd.Series(float("nan"), frame.index)),
+            "nbytes": whole,
+            "seconds": numbers["seconds"] / where["seconds"][1],
+        }
+    )
+    bad, problems = _bad(values, frame, where, what)
+    if bad.all():
+        found = f"; {problems[0]}" if problems else ""
+        raise ValueError(f"{file}: no row with numbers for size, time and workers{found}")
+    table = values.assign(op=_ops(frame, where))[~bad]
+    rest = frame.iloc[:, [n for n in range(frame.shape[1]) if n not in _places(where)]][~bad]
+    table = table[[*MEASUREMENTS]].astype(_WHOLE | {"op": "str"})
+    unit = where["nbytes"][1]
+    if unit in (1e3, 1e6, 1e9):
+        name = frame.columns[where["nbytes"][0]]
+        problems.append(
+            f"{name}: a unit is {unit:.0f} bytes; write KiB, MiB or GiB for powers of 2"
+        )
+    return _joined(table, rest), problems
+
+
+def _places(where: dict) -> set[int]:
+    return {at for at, _ in where.values()}
+
+
+def _one(quantity: str, places: list, frame: pd.DataFrame, file: str) -> tuple:
+    """The column that holds a quantity: ours by name, else the only one, with its unit."""
+    names = [str(column) for column in frame.columns]
+    ours = [place for place in places if names[place[0]] == quantity]
+    units = _UNITS.get(quantity)
+    places = ours or ([p for p in places if p[1]] if units else places) or places
+    if len(places) > 1:
+        several = ", ".join(repr(names[at]) for at, _ in places)
+        raise ValueError(
+            f"{file}: columns {several} may all be {quantity}: keep one, or rename it {quantity}"
+        )
+    at, unit = places[0]
+    if units and unit is None:
+        example = f"{names[at]}_{'mib' if quantity == 'nbytes' else 'us'}"
+        raise ValueError(
+            f"{file}: column {names[at]!r} has no unit. Rename it with one ({example!r}), or to "
+            f"{quantity!r} ({MEASUREMENTS[quantity]})"
+        )
+    return at, unit
+
+
+def _numbers(column: pd.Series, file: str) -> pd.Series:
+    """float64; nan for what is no number. Raises ValueError on decimal commas."""
+    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        raise ValueError(f"{file}: column {column.name!r}: expected numbers, got {column.dtype}")
+    if not pd.api.types.is_numeric_dtype(column):
+        text = column.astype(str)
+        if (comma := text.str.fullmatch(r"[-+]?[\d.]*\d,\d+(?:[eE][-+]?\d+)?")).any():
+            raise ValueError(
+                f"{file}: column {column.name!r} has a comma inside a number "
+                f"({text[comma].iloc[0]!r}): write 0.5, not 0,5, and no thousands separators"
+            )
+    return pd.to_numeric(column, errors="coerce").astype("float64")
+
+
+def _bad(values: pd.DataFrame, frame: pd.DataFrame, where: dict, what: str) -> tuple:
+    """Rows that hold no measurement, and a sentence for each (the first twenty)."""
+    workers, nodes = values["n_workers"], values["n_nodes"]
+    ok = {
+        "n_workers": (workers >= 1) & (workers < 2**31) & (workers % 1 == 0),
+        "nbytes": (values["nbytes"] >= 0)
+        & (values["nbytes"] < 2**62)
+        & (values["nbytes"] % 1 == 0),
+        "seconds": (values["seconds"] > 0) & (values["seconds"] < float("inf")),
+        "n_nodes": nodes.isna() | ((nodes >= 1) & (nodes < 2**31) & (nodes % 1 == 0)),
+    }
+    bad = ~pd.DataFrame(ok).all(axis=1)
+    problems = []
+    for n in bad.to_numpy().nonzero()[0]:
+        name = next(quantity for quantity, good in ok.items() if not good.iloc[n])
+        at = where[name][0]
+        place = f"{what} {frame.index[n] if what == 'line' else n + 1}"
+        problems.append(
+            f"{place} left out: {frame.columns[at]} is {_shown(frame.iloc[n, at])}, expected "
+            + {"seconds": "a time above 0", "nbytes": "whole bytes"}.get(name, "a whole number")
+        )
+    if len(problems) > 20:
+        problems[20:] = [f"and {len(problems) - 20} more {what}s left out"]
+    return bad, problems
+
+
+def _shown(value) -> str:
+    return repr(value[:40]) if isinstance(value, str) else str(value)[:40]
+
+
+def _ops(frame: pd.DataFrame, where: dict) -> pd.Series:
+    if "op" not in where:
+        return pd.Series("all_reduce", frame.index)
+    names = frame.iloc[:, where["op"][0]].fillna("").astype(str).str.strip()
+    return names.map(lambda name: collective(name.replace("-", "_")) or name or "unknown")
+
+
+def _joined(table: pd.DataFrame, rest: pd.DataFrame) -> pd.DataFrame:
+    """Our columns, then the others under their names, numbers where all are numbers."""
+    table = table.reset_index(drop=True)
+    for n, name in enumerate(rest.columns):
+        column = rest.iloc[:, n].reset_index(drop=True)
+        numbers = pd.to_numeric(column, errors="coerce")
+        column = numbers if numbers.notna().all() else column
+        name, k = str(name) or "unnamed", 1
+        while name in table.columns:
+            name, k = f"{rest.columns[n]}.{k}", k + 1
+        table = table.assign(**{name: column})
+    return table
+
+
+def _delimiter(line: str) -> str:
+    return next((mark for mark in ("\t", ",", ";") if mark in line), ",")
