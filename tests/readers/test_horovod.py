@@ -219,6 +219,13 @@ def test_a_lone_bracket_says_that_the_job_ended_early(tmp_path, text):
         horovod.read(Source(path))
 
 
+def test_a_damaged_timeline_is_not_said_to_have_ended_early(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('[\n{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 1, "p')
+    with pytest.raises(ValueError, match=r"t\.json: expected .* the file is cut"):
+        horovod.read(Source(path))
+
+
 def test_phases_split_each_tensors_time(tmp_path):
     path = tmp_path / "t.json"
     inside = [begin(1, "QUEUE", 191), end(1, 195), begin(1, "MEMCPY_IN_FUSION_BUFFER", 196)]

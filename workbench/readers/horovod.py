@@ -300,8 +300,9 @@ def _notes(rows: pd.DataFrame, found: _Found, n_joined: int) -> list:
 
 
 def _nothing(source: Source, found: _Found) -> ValueError:
-    n = sum(found.spans.dropped.values()) + sum(row["n_events"] for row in found.lost)
-    if not found.spans.name:
+    n = sum(found.spans.dropped.values())
+    damaged = any(row["n_events"] for row in found.lost)
+    if not found.spans.name and not damaged:
         return ValueError(
             f"{source.file}: a Horovod timeline with {n} events and no interval: the job ended "
             "before the first cycle. Let it run for some iterations and end by itself"
