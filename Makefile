@@ -4,6 +4,7 @@
 PYTHON ?= python3
 LAB_FLAGS ?=
 PYTEST_FLAGS ?=
+FUZZ_FLAGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINS := pyproject.toml constraints.txt
@@ -34,6 +35,9 @@ bench: .venv/test-installed .venv-peers/installed  ## load time and memory besid
 
 bench-large: .venv/test-installed  ## generated traces of up to 2 GB: time and memory by size
 	$(BIN)/python tests/bench_large.py
+
+fuzz: .venv/test-installed  ## 20,000 damaged files: each refused in a sentence or loaded right
+	$(BIN)/python tests/fuzz.py $(FUZZ_FLAGS)
 
 lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 	$(BIN)/ruff check .

@@ -17,8 +17,9 @@ BATCH_BYTES = 2**21
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_GAP = b" \t\r\n,"
-LARGEST_BYTES = 2**27  # of one event, or of the fields behind the events
+_GAP = re.compile(rb"[ \t\r\n,]*")
+LARGEST_BYTES = 2**27  # of one event, or of all that stands before the events
+FIELDS_BYTES = 2**25  # of the other fields that are decoded, on each side of the events
 _TRIES = 4  # splits tried before a batch is taken to be broken
 
 
@@ -57,8 +58,7 @@ class Batches:
 
     def _drop(self, n: int) -> None:
         """Forget the first n bytes and the gap behind them."""
-        while n < len(self._buffer) and self._buffer[n] in _GAP:
-            n += 1
+        n = _GAP.match(self._buffer, n).end()
         self._place.advance(self._buffer[:n])
         del self._buffer[:n]
 
@@ -71,14 +71,15 @@ class Batches:
         if self._buffer[:1] != b"{":
             start = bytes(self._buffer[:40])
             raise ValueError(f"{self._file}: not a trace: expected JSON, it begins with {start!r}")
-        while not (found := _EVENTS.search(self._buffer)):
-            size = len(self._buffer)
-            self._fill(size + BATCH_BYTES)
-            if len(self._buffer) == size:
+        seen = 0
+        while not (found := _EVENTS.search(self._buffer, max(0, seen - 64))):
+            seen = len(self._buffer)
+            self._fill(seen + BATCH_BYTES)
+            if len(self._buffer) == seen or seen > LARGEST_BYTES:
                 raise ValueError(
                     f"{self._file}: JSON, but not a trace: expected a list under traceEvents"
                 )
-        self.fields |= salvage_fields(bytes(self._buffer[1 : found.start()]))
+        self.fields |= salvage_fields(bytes(self._buffer[1 : min(found.start(), FIELDS_BYTES)]))
         self._drop(found.end())
 
     def _batch(self) -> Iterator[list]:
@@ -120,9 +121,12 @@ class Batches:
 
     def _fields_behind(self) -> None:
         self._closed = True
-        self._fill(LARGEST_BYTES)
+        self._fill(FIELDS_BYTES)
         self.fields |= salvage_fields(bytes(self._buffer))
         self._buffer.clear()
+        for _ in self._chunks:  # to the end, where damage of the packing shows
+            pass
+        self._ended = True
 
     def _each(self, pieces: Iterable) -> list:
         found = []

@@ -89,7 +89,7 @@ _NOT_INTERVALS = dict.fromkeys("stf", _ARROW) | dict.fromkeys("iI", _INSTANT)
 _NOT_INTERVALS |= {"M": "metadata: names a process or thread", "C": "counter: not an interval"}
 # Beyond this a float64 microsecond may round to the wrong ns: half its last place nears 0.5 ns.
 _FLOAT_LIMIT_US = 2.0**42
-_INT64_US = 9.2e15  # int64 ns end here
+_LIMIT_US = 2.3e15  # year 2042: int64 ns hold a base, a start and a duration, and differences
 _NO_ARGS = _Args()
 _NOT_WANTED = "no device row: left out because only kernels are kept"
 # Host rows that neither launch, nor describe a message, nor span an iteration: the bulk of a file.
@@ -164,13 +164,19 @@ def _info(fields: dict) -> dict:
     devices = devices if isinstance(devices, list) else []
     groups = said.get("pg_config") if isinstance(said.get("pg_config"), list) else []
     return {
-        "rank": _integer(said.get("rank")),
-        "world_size": _integer(said.get("world_size")),
+        "rank": _natural(said.get("rank"), 2**31),
+        "world_size": _natural(said.get("world_size"), 2**31),
         "backend": said.get("backend"),
-        "devices": [d.get("name") for d in devices if isinstance(d, dict)],
+        "devices": [str(d.get("name") or "") for d in devices if isinstance(d, dict)],
         "groups": [g for g in groups if isinstance(g, dict)],
-        "base_ns": _integer(fields.get("baseTimeNanoseconds")) or 0,
+        "base_ns": _natural(fields.get("baseTimeNanoseconds"), _LIMIT_US * 1000) or 0,
     }
+
+
+def _natural(value, limit: float) -> int | None:
+    """The whole number a field holds when it lies from 0 to the limit, else None."""
+    number = _integer(value)
+    return number if number is not None and 0 <= number < limit else None
 
 
 class _Codes(dict):
@@ -316,7 +322,7 @@ def _nanoseconds(numbers: list[msgspec.Raw]) -> np.ndarray:
         exact = msgspec.json.decode(text, type=list[Decimal])
         return np.array([_exact_ns(value) for value in exact], dtype=np.int64)
     if array.dtype.kind != "f":
-        bad = ~(np.abs(array.astype(float)) < _INT64_US)
+        bad = ~(np.abs(array.astype(float)) < _LIMIT_US)
         return np.where(bad, _UNKNOWN, np.where(bad, 0, array).astype(np.int64) * 1000)
     whole = np.floor(array)
     # The fraction of a float below the limit is exact, so only one rounding happens.
@@ -328,7 +334,7 @@ def _exact_ns(value) -> int:
         us = Decimal(str(value))
     except ArithmeticError:
         return _UNKNOWN
-    return round(us * 1000) if us.is_finite() and abs(us) < _INT64_US else _UNKNOWN
+    return round(us * 1000) if us.is_finite() and abs(us) < _LIMIT_US else _UNKNOWN
 
 
 def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, list[dict]]:

@@ -74,7 +74,7 @@ def salvage_events(data: bytes, place: Place, *, final: bool):
 
 def _next_event(text: str) -> re.Pattern:
     """Where the next event begins: with the same key as the first one, so not inside an event."""
-    key = re.match(r'\s*,?\s*\{\s*("[^"\\]{0,99}"\s*:)', text)
+    key = re.match(r'[\s,]*\{\s*("[^"\\]{0,99}"\s*:)', text)
     return re.compile(r"\}\s*,\s*(?=\{\s*" + (re.escape(key[1]) if key else "") + ")")
 
 
