@@ -165,6 +165,13 @@ def test_fields_of_any_kind_leave_a_size_unknown(write, node):
     assert table["nbytes"].dropna().tolist() == [8]
 
 
+def test_bytes_that_are_no_text_leave_a_size_unknown(tmp_path):
+    path = tmp_path / "host_0.json"
+    text = json.dumps({"schema": "1", "nodes": [old(5, "allreduce", 2)]}).encode()
+    path.write_bytes(text.replace(b"cuda:0", b"\xff\xfe\xfd"))
+    assert et.messages(Source(path))["nbytes"].isna().all()
+
+
 def test_sizes_are_filled_in_by_order_and_what_is_known_stays(write):
     messages = et.messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
     events = comm("all_reduce", "all_reduce")

@@ -128,6 +128,12 @@ def test_without_timers_what_the_host_saw_of_the_channels_tells(read):
     assert (row["start_ns"], row["end_ns"]) == ((BEGAN + 35) * 1000, (BEGAN + 120) * 1000)
 
 
+def test_a_message_whose_rank_is_missing_is_kept(read):
+    timers = (BEGAN * 1000, BEGAN * 1000 + 50_000)
+    table, _, _ = read(LIFE, message(16, rank=None), *channel(40, 120, timers=timers, rank=1))
+    assert comm(table)["rank"].isna().tolist() == [True]
+
+
 def test_an_address_used_again_is_the_later_message(read):
     lines = [LIFE, message(1, count=1), *channel(2, 5), message(10, count=9), *channel(12, 15)]
     table, _, _ = read(*lines)

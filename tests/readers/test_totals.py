@@ -91,6 +91,18 @@ def test_a_broken_line_is_named_and_the_others_kept():
         assert len(totals.read_totals(text, "f")) == 2
 
 
+@pytest.mark.parametrize("calls", [str(2**70), "-4", "many", ""])
+def test_a_number_of_calls_that_cannot_be_is_named(calls):
+    with pytest.warns(UserWarning, match="f: line 6 left out"):
+        assert len(totals.read_totals(NVPROF.replace("12.5,100,", f"12.5,{calls},"), "f")) == 2
+
+
+def test_a_short_row_of_units_leaves_the_other_columns_as_they_were():
+    text = "Time(%),Total Time,Instances,Average,Name\n,us,,,\n9,100,2,50,gemm\n"
+    short = text.replace(",us,,,", "%,us,,")
+    assert totals.read_totals(short, "f").equals(totals.read_totals(text, "f"))
+
+
 def test_as_a_trace_it_is_refused_with_what_to_record(tmp_path):
     path = tmp_path / "profile.csv"
     path.write_text(NVPROF)

@@ -246,7 +246,7 @@ def _tensor_bytes(value) -> int:
 
 def _side(values: msgspec.Raw, types: msgspec.Raw) -> tuple[list, list]:
     """Values and types of the inputs or outputs, in the older layout and in the newer."""
-    decoded, kinds = msgspec.json.decode(values), msgspec.json.decode(types)
+    decoded, kinds = _decoded(values), _decoded(types)
     if isinstance(decoded, dict):
         decoded, kinds = decoded.get("values"), decoded.get("types")
     return (decoded if isinstance(decoded, list) else []), (
@@ -255,9 +255,17 @@ def _side(values: msgspec.Raw, types: msgspec.Raw) -> tuple[list, list]:
 
 
 def _attrs(node: _Node) -> dict:
-    attrs = msgspec.json.decode(node.attrs)
+    attrs = _decoded(node.attrs)
     attrs = [a for a in attrs if isinstance(a, dict)] if isinstance(attrs, list) else []
     return {a["name"]: a.get("value") for a in attrs if isinstance(a.get("name"), str)}
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    """The value, None where it is not even text: what is passed over is not checked for that."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def _groups(nodes: list[_Node]) -> dict[str, int]:

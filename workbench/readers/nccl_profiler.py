@@ -218,7 +218,7 @@ class _Record:
         if isinstance(begun, int) and ended is not None and 0 < begun <= ended < 2**62:
             message.timers += [begun, ended]
             lag = min(start - begun, end - ended)
-            self.lags[line.rank] = min(lag, self.lags.get(line.rank, lag))
+            self.lags[message.rank] = min(lag, self.lags.get(message.rank, lag))
 
     def device_rows(self) -> list[dict]:
         """Rows of kernels, or of messages where the file holds no kernel of a collective."""

@@ -273,11 +273,15 @@ def _set_ops(table: pd.DataFrame) -> None:
 
     The call is the innermost range of a collective open on the launching thread at the launch.
     """
-    ops = {name: collective(name) for name in table["name"].cat.categories}
-    op = table["name"].map(ops).astype(object).where(table["kind"] == "comm", "")
-    op = op.to_numpy(copy=True)
-    unnamed = np.flatnonzero((table["kind"] == "comm") & (op == ""))
-    is_call = table["name"].map(lambda n: bool(_CALL.match(n) and ops[n])).astype(bool)
+    names, code = table["name"].cat.categories, table["name"].cat.codes.to_numpy()
+    is_comm = (table["kind"] == "comm").to_numpy()
+    ops = np.full(len(names), "", dtype=object)
+    calls = [i for i, name in enumerate(names) if _CALL.match(name)]
+    for i in {*calls, *code[is_comm]}:
+        ops[i] = collective(names[i])
+    op = np.where(is_comm, ops[code], "")
+    unnamed = np.flatnonzero(is_comm & (op == ""))
+    is_call = np.isin(code, calls) & (ops[code] != "")
     calls = table[is_call & (table["kind"] == "annotation")]
     by_thread = dict(list(calls.groupby(["process", "thread"])))
     launch = meaning.launches(table)
@@ -289,14 +293,14 @@ def _set_ops(table: pd.DataFrame) -> None:
         moment = time[launch[row]]
         near = mine.iloc[: np.searchsorted(mine["start_ns"], moment, side="right")].tail(_DEEPEST)
         if len(near := near[near["end_ns"] >= moment]):
-            op[row] = ops[near["name"].iloc[-1]]
+            op[row] = ops[near["name"].cat.codes.iloc[-1]]
     table["op"] = op
 
 
 def _number_iterations(table: pd.DataFrame) -> list[str]:
     """Set `iteration` from the ranges that name one: of a device row, by when it was launched."""
-    known = {name: _STEP.fullmatch(name) for name in table["name"].cat.categories}
-    is_step = table["name"].map(lambda name: known[name] is not None).astype(bool)
+    known = {n: found for n in table["name"].cat.categories if (found := _STEP.fullmatch(n))}
+    is_step = table["name"].isin(list(known))
     steps = table[is_step & (table["kind"] == "annotation") & (table["end_ns"] > table["start_ns"])]
     if steps.empty:
         return ["no NVTX range named step or iteration: all of it is one iteration, number 0"]

@@ -71,7 +71,8 @@ def read_totals(text: str, file: str) -> pd.DataFrame:
         elif len(cells) < 4:
             section = line if line.strip() else section
         elif _is_units(cells):
-            columns = {key: (at, cells[at].strip() or unit) for key, (at, unit) in columns.items()}
+            units = dict(enumerate(cell.strip() for cell in cells))
+            columns = {key: (at, units.get(at) or unit) for key, (at, unit) in columns.items()}
         elif not any(_NUMBER.fullmatch(cell.strip()) for cell in cells):
             columns = {}  # the header of a table of something else
         elif not _on_device(cells, columns):
@@ -150,15 +151,15 @@ def _row(cells: list[str], columns: dict) -> dict:
     name = cells[columns["name"][0]].strip()
     kind = "comm" if is_communication(name) else "compute"
     kind = "memory" if name.startswith("[") else kind  # [CUDA memcpy HtoD]
-    calls = cells[columns["n_calls"][0]]
+    calls = int(cells[columns["n_calls"][0]].replace(",", ""))
     times = {
         key: _seconds(cells[columns[key][0]], columns[key][1]) if key in columns else None
         for key in _TIMES
     }
-    if not name or times["seconds"] is None:
-        raise ValueError("no name or no time")
+    if not name or times["seconds"] is None or not 0 <= calls < 2**62:
+        raise ValueError("no name, time or number of calls")
     op = collective(name) or "unknown" if kind == "comm" else ""
-    return {"kind": kind, "op": op, "name": name, "n_calls": int(calls.replace(",", ""))} | times
+    return {"kind": kind, "op": op, "name": name, "n_calls": calls} | times
 
 
 def _seconds(cell: str, unit: str) -> float | None:
