@@ -13,7 +13,7 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables intervals readers files clocks cache traces iterations crosscheck costs "
+    "units tables intervals readers files clocks cache ranks traces iterations crosscheck costs "
     "fits fusion timeline figures explore capture"
 ).split()
 HEAVY = {

@@ -9,6 +9,7 @@ Data flows one way, and each module may import only those above it:
     files         which files a path names, archives included
     clocks        ranks on one axis of time
     cache         decoded traces kept as Parquet, found again by content
+    ranks         one file: its reader, its events, its rank
     traces        Run, load_run, read_events, read_measurements
     iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
     crosscheck    our breakdown beside HTA's and TraceLens'

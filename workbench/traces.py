@@ -1,7 +1,7 @@
 """From files to tables: which reader a file wants, told by its content, and a run of its ranks."""
 
 import html
-import re
+import os
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -9,24 +9,19 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
 
-from . import clocks, files
-from .readers import kineto, nccl_tests, plain
+from . import clocks, files, ranks
+from .readers import lookup, nccl_tests, osu, plain, totals
 from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
 from .units import format_seconds
 
-# Which reader a file wants is told by its head; the first that recognises it reads it.
-TRACES = (kineto,)
-SWEEPS = (plain, nccl_tests)
-_RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# Which reader a sweep wants is told by its head; the last takes what none recognises.
+SWEEPS = (plain, osu, lookup, nccl_tests)
 _TEXT = ("name", "kind", "op", "group")
-_TICK_NS = 2000  # older traces round to us: two rows may seem to overlap by two ticks
-_DOUBTFUL_NS = 100_000  # beyond this an overlap is worth a warning
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class Run:
         ]
 
 
-def load_run(path, executor: Executor | None = None, *, keep: str = "all") -> Run:
+def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache=None) -> Run:
     """Load a trace, or the traces of a run's ranks.
 
     Parameters
@@ -77,6 +72,8 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all") -> Ru
     executor : any concurrent.futures.Executor (`client.get_executor()` of Dask): files side by side
     keep : "all", or "kernels" to drop host rows while reading, so that a trace of gigabytes needs
         little memory; gradients and launch times need the host rows
+    cache : a folder in which decoded files are kept, so that opening them again is instant; True
+        for osf-workbench in the user's cache folder. Archives are not cached
 
     The ranks share one axis of time (see `clocks`). What is lost of a damaged file is warned of,
     and accounted for in `run.ledger` like everything else.
@@ -86,7 +83,8 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all") -> Ru
     if keep not in ("all", "kernels"):
         raise ValueError(f'keep: expected "all" or "kernels", got {keep!r}')
     paths, folder = files.named(path)
-    read = partial(_read_file, strict=len(paths) == 1 and folder is None, keep=keep)
+    only = len(paths) == 1 and folder is None
+    read = partial(ranks.read_file, strict=only, keep=keep, cached=_cache_folder(cache))
     parts = executor.map(read, paths) if executor else map(read, paths)
     parts = tqdm(parts, total=len(paths), desc="files", unit="file", disable=len(paths) < 2)
     parts = [part for of_file in parts for part in of_file]
@@ -95,9 +93,9 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all") -> Ru
     infos = [info for table, info, _ in parts if table is not None]
     if not tables:
         raise ValueError(_no_trace(path, paths, ledger))
-    _check_ranks(infos)
+    ranks.check(infos)
     tables, how = clocks.align(tables, infos)
-    ledger += _remarks(infos, how)
+    ledger += ranks.remarks(infos, how)
     _warn(ledger)
     name = folder.name if folder else paths[0].name
     return Run(name, _run_info(infos, folder), _join(tables), _ledger(ledger))
@@ -109,17 +107,41 @@ def read_events(path) -> pd.DataFrame:
 
 
 def read_measurements(path) -> pd.DataFrame:
-    """MEASUREMENTS from the output of nccl-tests, or from a CSV table with those columns.
+    """MEASUREMENTS from a file, or from any DataFrame with sizes, times and workers.
 
-    Lines that could not be read are warned of by number. Raises FileNotFoundError, or ValueError
-    when the file holds no timed collective.
+    Files: output of nccl-tests and rccl-tests (text, JSON, CSV), of OSU's collectives, look-up
+    tables of all-reduces, and plain CSV. Further columns stay. Lines that could not be read are
+    warned of by number. Raises FileNotFoundError, or ValueError when there is no timed collective.
+    """
+    if isinstance(path, pd.DataFrame):
+        what, damage = "table", []
+        table, problems = plain.from_table(path)
+    else:
+        source = Source(files.existing(path))
+        reader = next((r for r in SWEEPS if r.recognises(source.head)), nccl_tests)
+        table, problems = reader.read(source.text(), source.file)
+        what, damage = path, source.damage
+    for problem in damage + problems:
+        warnings.warn(f"{what}: {problem}", stacklevel=2)
+    return table[[*MEASUREMENTS, *(c for c in table if c not in MEASUREMENTS)]]
+
+
+def read_totals(path) -> pd.DataFrame:
+    """Sums over a whole run, a row a kernel: from CSV of nvprof or `nsys stats`.
+
+    Columns: kind, op, name, n_calls, seconds, mean_s, min_s, max_s. Such a table knows nothing of
+    overlap. Raises FileNotFoundError, or ValueError when the file is no such table.
     """
     source = Source(files.existing(path))
-    reader = next((r for r in SWEEPS if r.recognises(source.head)), nccl_tests)
-    table, problems = reader.read(source.text(), source.file)
-    for problem in source.damage + problems:
-        warnings.warn(f"{path}: {problem}", stacklevel=2)
-    return table[[*MEASUREMENTS, *(c for c in table if c not in MEASUREMENTS)]]
+    return totals.read_totals(source.text(), source.file)
+
+
+def _cache_folder(cache) -> Path | None:
+    if cache is None or cache is False:
+        return None
+    if cache is True:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osf-workbench"
+    return Path(cache)
 
 
 def _no_trace(path, paths: list[Path], ledger: list[dict]) -> str:
@@ -135,115 +157,6 @@ def _warn(ledger: list[dict]) -> None:
     for file in dict.fromkeys(row["file"] for row in ledger if row.get("warn")):
         whys = dict.fromkeys(r["why"] for r in ledger if r["file"] == file and r.get("warn"))
         warnings.warn(f"{file}: {'; '.join(whys)}", stacklevel=3)
-
-
-def _read_file(path: Path, strict: bool, keep: str) -> list[tuple]:
-    """(table or None, info, ledger) of a file, or of each member of an archive.
-
-    What is no trace is an error if `strict`, else a LEDGER row.
-    """
-    parts = []
-    try:
-        for source in files.sources_of(path):
-            parts.append(_read_source(source, keep))
-    except (ValueError, OSError) as error:
-        parts.append(_skipped(str(path), str(error), warn=True))
-    if strict and all(table is None for table, _, _ in parts):
-        row = parts[0][2][0] if parts else {"file": str(path), "why": "an archive without files"}
-        raise ValueError(f"{row['file']}: {row['why']}")
-    return parts
-
-
-def _skipped(file: str, why: str, *, warn: bool = False) -> tuple:
-    row = {"file": file, "what": "file", "n_events": 0, "kept": False, "warn": warn}
-    return None, {}, [row | {"why": why.removeprefix(f"{file}: ")}]
-
-
-def _read_source(source: Source, keep: str) -> tuple:
-    if source.name == "run.json":
-        return _skipped(source.file, "describes the run: see run.info")
-    source.keep = keep
-    reader = next((r for r in TRACES if r.recognises(source.head)), None)
-    if reader is None:
-        why = f"not a trace: expected JSON, it begins with {source.head[:40]!r}"
-        return _skipped(source.file, "; ".join([why, *source.damage]))
-    try:
-        table, info, ledger = reader.read(source)
-    except ValueError as error:
-        message = str(error).removeprefix(f"{source.file}: ")
-        return _skipped(source.file, "; ".join([message, *source.damage]))
-    info["file"] = source.file
-    ledger += [_note(info, why, warn=True) for why in source.damage]
-    ledger += [_note(info, why, warn=late > _DOUBTFUL_NS) for why, late in _overlaps(table)]
-    return _with_rank(table, info, source.name, ledger)
-
-
-def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
-    """Streams on which rows overlap, which no device does: (why, by how many ns at most)."""
-    work = table[(table["stream"] >= 0) & table["kind"].isin(["compute", "comm", "memory"])]
-    found = []
-    for stream, rows in work.sort_values("start_ns", kind="stable").groupby("stream"):
-        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-        late = np.maximum.accumulate(end)[:-1] - start[1:]
-        if late.size and late.max() > _TICK_NS:
-            longest = rows.iloc[int((end - start).argmax())]
-            why = (
-                f"stream {stream}: {int((late > _TICK_NS).sum())} rows start before an earlier one "
-                f"ends, an overlap on one stream of up to {format_seconds(late.max() / 1e9)}; no "
-                f"device does that, so a duration is wrong (longest: {longest['name'][:60]!r}, "
-                f"{format_seconds((longest['end_ns'] - longest['start_ns']) / 1e9)})"
-            )
-            found.append((why, int(late.max())))
-    return found
-
-
-def _with_rank(table: pd.DataFrame, info: dict, name: str, ledger: list[dict]):
-    """Take the rank from the file's name where its content tells none."""
-    named = _RANK_IN_NAME.search(name)
-    if info["rank"] is None and named:
-        info["rank"] = int(named[1])
-        ledger = [row | {"rank": info["rank"]} for row in ledger]
-        ledger.append(_note(info, f"no rank in the file: {info['rank']} taken from its name"))
-        table = table.assign(rank=pd.array([info["rank"]] * len(table), dtype="Int64"))
-    elif info["rank"] is None:
-        why = "no rank in the file: kept as rank <NA>. To set one, put rank<N> into the file's name"
-        ledger.append(_note(info, why, warn=True))
-    return table, info, ledger
-
-
-def _note(info: dict, why: str, *, warn: bool = False) -> dict:
-    row = {"file": info["file"], "rank": info.get("rank"), "what": "note", "n_events": 0}
-    return row | {"kept": True, "why": why, "warn": warn}
-
-
-def _check_ranks(infos: list[dict]) -> None:
-    seen = {}
-    for info in infos:
-        rank = info["rank"]
-        if rank in seen and rank is not None:
-            raise ValueError(
-                f"two files claim rank {rank}: {seen[rank]} and {info['file']}. Expected one file "
-                "a rank: load one of them, or the files of one run"
-            )
-        if rank is None and len(infos) > 1:
-            raise ValueError(
-                f"{info['file']}: no rank in the file nor in its name, and there are {len(infos)} "
-                "files. Put rank<N> into each file's name"
-            )
-        seen[rank] = info["file"]
-
-
-def _remarks(infos: list[dict], how: str) -> list[dict]:
-    """What is to be said of the ranks together: how their clocks agree, which are missing."""
-    notes = [_note({"file": "", "rank": None}, how)] if how else []
-    ranks = {info["rank"] for info in infos}
-    size = max((info["world_size"] or 0 for info in infos), default=0)
-    missing = sorted(set(range(min(size, 10**6))) - ranks)
-    if missing and size > 1:
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        why = f"{len(missing)} of {size} ranks have no file: {shown}"
-        notes.append(_note({"file": "", "rank": None}, why))
-    return notes
 
 
 def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:

@@ -84,7 +84,11 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     made, ledger = chrome.ledger(source, rank, made, dropped, notes)
     libraries = Counter(m[1].lower() for n in rows["name"] if (m := _LIBRARY.match(n)))
     backend = libraries.most_common(1)[0][0] if libraries else None
-    return made, chrome.info(rank, world_size=size, backend=backend, base_ns=found.base_ns), ledger
+    return (
+        made,
+        chrome.info(rank, one_file=True, world_size=size, backend=backend, base_ns=found.base_ns),
+        ledger,
+    )
 
 
 def phases(path) -> pd.DataFrame:

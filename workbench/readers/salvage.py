@@ -73,9 +73,11 @@ def salvage_events(data: bytes, place: Place, *, final: bool):
 
 
 def _next_event(text: str) -> re.Pattern:
-    """Where the next event begins: with the same key as the first one, so not inside an event."""
-    key = re.match(r'[\s,]*\{\s*("[^"\\]{0,99}"\s*:)', text)
-    return re.compile(r"\}\s*,\s*(?=\{\s*" + (re.escape(key[1]) if key else "") + ")")
+    """Where the next event begins: with a key that events begin with, so not inside an event."""
+    first = re.match(r'[\s,]*\{\s*"([^"\\]{0,99})"\s*:', text)
+    keys = {"ph", "name", "cat"} | ({first[1]} if first else set())
+    any_key = "|".join(map(re.escape, sorted(keys)))
+    return re.compile(r'\}\s*,\s*(?=\{\s*"(?:' + any_key + r')"\s*:)')
 
 
 def _needs_more(error: Exception, text: str) -> bool:

@@ -1,0 +1,178 @@
+"""One file at a time: which reader it wants, what it holds, which rank that is."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from . import cache, files
+from .readers import (
+    execution_trace,
+    horovod,
+    kineto,
+    mxnet,
+    nccl_profiler,
+    nsys,
+    tensorflow,
+    totals,
+)
+from .readers.source import Source
+from .units import format_seconds
+
+# A file's reader is told by its head: the first that recognises it. The last takes any JSON.
+READERS = (
+    nsys,
+    totals,
+    execution_trace,
+    nccl_profiler,
+    horovod,
+    mxnet,
+    tensorflow,
+    kineto,
+)
+_RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_TICK_NS = 2000  # older traces round to us: two rows may seem to overlap by two ticks
+_DOUBTFUL_NS = 100_000  # beyond this an overlap is worth a warning
+
+
+def read_file(path: Path, strict: bool, keep: str, cached: Path | None) -> list[tuple]:
+    """(EVENTS in ns or None, info, LEDGER rows) of a file, or of each member of an archive.
+
+    What is no trace is an error if `strict`, else a row of the ledger. `cached` is the folder of
+    decoded traces, None for no cache.
+    """
+    key = cache.key_of(path, keep) if cached else ""
+    parts = _fetched(path, cached, key) if cached else []
+    if not parts:
+        parts = _decoded(path, keep)
+        if cached and len(parts) == 1 and parts[0][1].get("file") == str(path):
+            _store(cached, key, parts[0])
+    if strict and all(table is None for table, _, _ in parts):
+        row = parts[0][2][0] if parts else {"file": str(path), "why": "an archive without files"}
+        raise ValueError(f"{row['file']}: {row['why']}")
+    return [part if part[0] is None else _with_rank(*part) for part in parts]
+
+
+def _fetched(path: Path, folder: Path, key: str) -> list[tuple]:
+    found = cache.fetch(folder, key)
+    if found is None:
+        return []
+    table, info, ledger = found
+    return [(table, info | {"file": str(path)}, [row | {"file": str(path)} for row in ledger])]
+
+
+def _store(folder: Path, key: str, part: tuple) -> None:
+    try:
+        cache.store(folder, key, *part)
+    except OSError as error:
+        warnings.warn(f"{folder}: nothing cached: {error}", stacklevel=2)
+
+
+def _decoded(path: Path, keep: str) -> list[tuple]:
+    parts = []
+    try:
+        for source in files.sources_of(path):
+            source.keep = keep
+            parts.append(_read_source(source))
+    except (ValueError, OSError) as error:
+        parts.append(_skipped(str(path), str(error), warn=True))
+    return parts
+
+
+def _skipped(file: str, why: str, *, warn: bool = False) -> tuple:
+    row = {"file": file, "what": "file", "n_events": 0, "kept": False, "warn": warn}
+    return None, {}, [row | {"why": why.removeprefix(f"{file}: ")}]
+
+
+def _read_source(source: Source) -> tuple:
+    if source.name == "run.json":
+        return _skipped(source.file, "describes the run: see run.info")
+    reader = next((r for r in READERS if r.recognises(source.head)), None)
+    if reader is None:
+        why = f"not a trace: expected JSON, it begins with {source.head[:40]!r}"
+        return _skipped(source.file, "; ".join([why, *source.damage]))
+    try:
+        table, info, ledger = reader.read(source)
+    except ValueError as error:
+        message = str(error).removeprefix(f"{source.file}: ")
+        return _skipped(source.file, "; ".join([message, *source.damage]))
+    info["file"] = source.file
+    ledger += [note(info, why, warn=True) for why in source.damage]
+    ledger += [note(info, why, warn=late > _DOUBTFUL_NS) for why, late in _overlaps(table)]
+    return table, info, ledger
+
+
+def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
+    """Streams on which rows overlap, which no device does: (why, by how many ns at most)."""
+    work = table[(table["stream"] >= 0) & table["kind"].isin(["compute", "comm", "memory"])]
+    found = []
+    for stream, rows in work.sort_values("start_ns", kind="stable").groupby("stream"):
+        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        late = np.maximum.accumulate(end)[:-1] - start[1:]
+        if late.size and late.max() > _TICK_NS:
+            longest = rows.iloc[int((end - start).argmax())]
+            why = (
+                f"stream {stream}: {int((late > _TICK_NS).sum())} rows start before an earlier one "
+                f"ends, an overlap on one stream of up to {format_seconds(late.max() / 1e9)}; no "
+                f"device does that, so a duration is wrong (longest: {longest['name'][:60]!r}, "
+                f"{format_seconds((longest['end_ns'] - longest['start_ns']) / 1e9)})"
+            )
+            found.append((why, int(late.max())))
+    return found
+
+
+def _with_rank(table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
+    """Take the rank from the file's name where its content tells none."""
+    if info["rank"] is not None or info.get("ranks"):
+        return table, info, ledger
+    named = _RANK_IN_NAME.search(info["file"].rsplit("/", 1)[-1])
+    if named is None:
+        why = "no rank in the file: kept as rank <NA>. To set one, put rank<N> into the file's name"
+        return table, info, [*ledger, note(info, why, warn=True)]
+    info = info | {"rank": int(named[1])}
+    ledger = [row | {"rank": info["rank"]} for row in ledger]
+    ledger.append(note(info, f"no rank in the file: {info['rank']} taken from its name"))
+    rank = pd.array([info["rank"]] * len(table), dtype="Int64")
+    return table.assign(rank=rank), info, ledger
+
+
+def note(info: dict, why: str, *, warn: bool = False) -> dict:
+    """A LEDGER row that says something of a file and counts no event."""
+    row = {"file": info["file"], "rank": info.get("rank"), "what": "note", "n_events": 0}
+    return row | {"kept": True, "why": why, "warn": warn}
+
+
+def check(infos: list[dict]) -> None:
+    """Raise ValueError when two files are of one rank, or several do not tell theirs."""
+    seen = {}
+    several = [{**info, "rank": rank} for info in infos for rank in info.get("ranks", [])]
+    for info in [*(info for info in infos if not info.get("ranks")), *several]:
+        rank = info["rank"]
+        if rank in seen and rank is not None:
+            raise ValueError(
+                f"two files claim rank {rank}: {seen[rank]} and {info['file']}. Expected one file "
+                "a rank: load one of them, or the files of one run"
+            )
+        if rank is None and len(infos) > 1:
+            raise ValueError(
+                f"{info['file']}: no rank in the file nor in its name, and there are {len(infos)} "
+                "files. Put rank<N> into each file's name"
+            )
+        seen[rank] = info["file"]
+
+
+def remarks(infos: list[dict], how: str) -> list[dict]:
+    """What is to be said of the ranks together: how their clocks agree, which are missing."""
+    notes = [note({"file": "", "rank": None}, how)] if how else []
+    ranks = {rank for info in infos for rank in info.get("ranks") or [info["rank"]]}
+    if any(info.get("one_file") for info in infos):  # such a run writes no other
+        return notes
+    size = max((info["world_size"] or 0 for info in infos), default=0)
+    missing = sorted(set(range(min(size, 10**6))) - ranks)
+    if missing and size > 1:
+        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        why = f"{len(missing)} of {size} ranks have no file: {shown}"
+        notes.append(note({"file": "", "rank": None}, why))
+    return notes
