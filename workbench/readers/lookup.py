@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ..units import GB
-from .nccl_tests import workers_told
-from .plain import header, named, split
+from .columns import header, named, split
+from .nccl_rows import workers_told
 
 _TICKS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _RATIO = (0.45, 2.05)  # busbw over algorithm bandwidth of any collective with 2 workers or more

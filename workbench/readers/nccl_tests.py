@@ -4,99 +4,160 @@ Columns are found by the header line of each table, since their number differs b
 collectives (redop and root may be missing or blank; the check column is `error` or `#wrong`).
 """
 
-import math
 import re
 
 import pandas as pd
 
-from .collectives import collective, dtype_bytes
+from . import nccl_reports, nccl_rows
+from .collectives import collective
 
+_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]")
+# A line of the library may be glued to an unfinished row: `... float     sumnode01:12:12 [0] NCCL`.
+_GLUED = "(?<=N/A)|(?<= sum)|(?<= prod)|(?<= max)|(?<= min)|(?<= avg)|(?<= none)|(?<=mulsum)"
+_LIBRARY = re.compile(
+    rf"(?:{_GLUED}|(?<![A-Za-z_./-])(?!(?<=\d)e[-+]\d|(?:sum|prod|max|min|avg|none|mulsum)[a-z]))"
+    r"[A-Za-z][\w.-]{0,99}:\d+:\d+ (?:\[\d+\] )?(?:\S+ )?(?:NCCL|RCCL) (?:INFO|WARN|TRACE)\b"
+)
+_TAG = re.compile(  # of mpirun, srun -l, or a clock; before a line that holds numbers alone
+    r"^(?:\[[^\]]{1,80}\](?:<std\w+>)?:?|\d+:(?=\s)|\d{4}-\d\d-\d\d[T ]?|"
+    r"[\d:.,]*\d:\d\d[\d.,]*Z?)\s*"
+)
+_LONGEST = 2000  # characters of a line that are looked at: a row has some 150
 _STARTING = re.compile(r"Collective test starting:\s*(\w+)", re.IGNORECASE)
-_RANK = re.compile(r"Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device", re.IGNORECASE)
-_HEADER = re.compile(r"^[^#]*#\s+size\s+count\b.*\btime\b.*\balgbw\b", re.IGNORECASE)
-_TAG = re.compile(r"^\[[\w.:/ ,-]+\](?:<std\w+>)?:?\s*")  # mpirun --tag-output
-_ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
+_PROGRAM = re.compile(r"\b(\w{2,40})_perf\b")
+_RANK = re.compile(
+    r"\bRank\s+(\d{1,7})\b(?:\s+Group\s+(\d+))?.{0,80}?\bon\s+(\S+)\s+device", re.IGNORECASE
+)
+_HEADER = re.compile(
+    r"#\s*((?:size|bytes)\s+(?:count|n|elements)\s.{0,200}?\btime\b.*|"
+    r"(?:size|bytes)\s+(?:count|n|elements)\s.{0,200}?\bcputime\b.*)",
+    re.IGNORECASE,
+)
+_UNITS = re.compile(r"#\s*\((?:B|bytes)\).*?\((ns|us|ms|s)\)", re.IGNORECASE)
+_DTYPES = (
+    "u?int(?:8|32|64)?|char|half|float|double|bfloat16|float16|bf16|fp8_e[45]m[23]|f8e[45]m[23]"
+)
+_ROW = re.compile(rf"(?<![\w.+-])(\d+)\s+(\d+)\s+({_DTYPES})(?=\s|[A-Z]|$)")
+_NUMBERS = re.compile(r"(?:\s*(?:N/A|[-+\d.eE]+\*?)(?=\s|$))+\s*")
 
 
 def recognises(head: bytes) -> bool:
     """Whether a table's header is there. A log may open with much else: absence proves little."""
-    return any(map(_HEADER.match, head.decode(errors="replace").splitlines()))
+    text = head.decode(errors="replace")
+    return _HEADER.search(text) is not None or nccl_reports.is_report(text)
 
 
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """MEASUREMENTS out of place, with `in_place_seconds` and `n_wrong`, and a list of problems.
+    """MEASUREMENTS out of place and a list of problems.
 
-    The workers and nodes are counted from the `Rank ... on host` lines above each table.
+    Further columns: `in_place_seconds`, `n_wrong`, `dtype`, `redop`. The workers and nodes are
+    counted from the `Rank ... on host` lines above each table, or follow from the bandwidths.
     Raises ValueError when the text holds no table of nccl-tests.
     """
-    rows, problems, ranks, guesses = [], [], {}, {}
-    header, op, counting, n_table = None, "", False, 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = _TAG.sub("", line)
-        if starting := _STARTING.search(line):
-            op = collective(starting[1])
-        elif rank := _RANK.search(line):
-            ranks = ranks if counting else {}  # a new list of devices begins
-            ranks[int(rank[1])], counting = rank[2], True
-        elif _HEADER.search(line):
-            header, counting = line.split("#", 1)[1].lower().split(), False
-            n_table += 1
-        elif header and _ROW.match(line):
-            try:
-                row, guess = _row(line.split(), header, ranks)
-                rows.append({"op": op or n_table, **row})
-                guesses[n_table] = guess  # the last row is the largest and tells best
-            except ValueError as error:
-                problems.append(f"line {number} left out ({error}): {line.strip()[:80]!r}")
-    if not rows:
+    problems: list[str] = []
+    text = _COLOUR.sub("", text)
+    rows = nccl_reports.reported(text, file, problems)
+    if rows is None:
+        rows = _text([line[:_LONGEST].replace("\r", " ") for line in text.split("\n")], problems)
+    if (table := nccl_rows.tables(rows, problems)) is None:
         raise ValueError(_nothing(text, file, problems))
-    table = pd.DataFrame(rows)
-    table = table.assign(op=[guesses.get(op, op) for op in table["op"]])
-    if (wrong := table["n_wrong"].fillna(0) > 0).any():
-        sizes = ", ".join(map(str, table.loc[wrong, "nbytes"].head(5)))
-        problems.append(f"the test found wrong results at sizes {sizes}: do not trust these times")
-    if (table["n_workers"] < 1).any():
-        problems.append("no list of ranks above the table: n_workers is unknown, set it yourself")
-    whole = dict.fromkeys(["n_workers", "n_nodes", "n_wrong"], "Int64")
-    return table.replace({"n_workers": {0: None}, "n_nodes": {0: None}}).astype(whole), problems
+    return table, list(dict.fromkeys(problems))
 
 
-def _row(tokens: list[str], header: list[str], ranks: dict) -> tuple[dict, str]:
-    size, count, dtype = int(tokens[0]), int(tokens[1]), tokens[2]
-    rest = tokens[3:]
+def _text(lines: list[str], problems: list[str]) -> list[dict]:
+    """A dict of tokens for each row of the tables a log prints."""
+    rows, ranks, listing, table, pending = [], {}, False, None, None
+    told, hint = "", ""
+    tables = []
+    for number, line in enumerate(lines, start=1):
+        if said := _LIBRARY.search(line):
+            line = line[: said.start()]
+        if starting := _STARTING.search(line):
+            told = starting[1]
+        elif rank := _RANK.search(line):
+            ranks = ranks if listing else {}  # a new list of devices begins
+            ranks.setdefault(int(rank[1]), []).append((rank[2], rank[3]))
+            listing = True
+        elif header := _HEADER.search(line):
+            table = _Table(number, header[1], told or hint, bool(told), _crew(ranks, problems))
+            tables.append(table)
+            listing, pending = False, None
+        elif table and (units := _UNITS.search(line)):
+            table.unit = units[1].lower()
+        elif table and (row := _ROW.search(line)):
+            pending = {"where": f"line {number}", "table": table, "text": line[row.start() :]}
+            rows.append(pending)
+        elif _unfinished(pending) and _NUMBERS.fullmatch(rest := _TAG.sub("", _TAG.sub("", line))):
+            pending["text"] += " " + rest  # the library spoke in the middle of the row
+        elif len(programs := set(_PROGRAM.findall(line))) == 1:
+            hint = programs.pop()
+    rows = [tokens for row in rows if (tokens := _tokens(row, problems))]
+    empty = [t for t in tables if all(row["table"] is not t for row in rows)]
+    problems += [f"the table at line {t.line} ({t.op or 'unknown'}) holds no row" for t in empty]
+    return rows
+
+
+def _unfinished(row: dict | None) -> bool:
+    if row is None:
+        return False
+    columns = len(row["table"].lead) + 2 * len(row["table"].group)
+    return len(row["text"].split()) < columns
+
+
+class _Table:
+    """What is common to the rows of a table: its columns and who took part."""
+
+    def __init__(self, line: int, header: str, program: str, sure: bool, crew: tuple):
+        self.line, self.sure, self.unit = line, sure, "us"
+        name = program.lower().removesuffix("_perf")
+        self.op = collective(name) or name
+        columns = [name for name in header.lower().split() if name != "timestamp"]
+        timed = [n for n, name in enumerate(columns) if name.removeprefix("cpu") == "time"] or [0]
+        self.lead = columns[: timed[0]]
+        self.group = columns[timed[0] : (timed[1:] or [None])[0]]
+        self.n_workers, self.n_nodes = crew
+
+
+def _crew(ranks: dict, problems: list[str]) -> tuple:
+    """Workers and nodes of a communicator: `NCCL_TESTS_SPLIT` makes several, side by side."""
+    if not ranks:
+        return pd.NA, pd.NA
+    if len(next(iter(ranks.values()))) > 1:
+        problems.append(
+            "ranks are listed more than once: the test ran separately in each process (is it built "
+            "without MPI?), so n_workers counts the workers of one process"
+        )
+    groups: dict = {}
+    for (group, host), *_ in ranks.values():
+        groups.setdefault(group, []).append(host)
+    sizes = {len(hosts) for hosts in groups.values()}
+    if len(groups) > 1:
+        problems.append(f"{len(groups)} groups ran side by side: n_workers is that of one group")
+    if len(sizes) > 1:
+        return pd.NA, pd.NA
+    return sizes.pop(), max(len(set(hosts)) for hosts in groups.values())
+
+
+def _tokens(row: dict, problems: list[str]) -> dict | None:
+    """The row's tokens under common names."""
+    text, table = row["text"], row["table"]
+    size, count, dtype = _ROW.match(text).groups()
+    rest = text[_ROW.match(text).end() :].split()
+    rest = [t for t in rest if not re.fullmatch(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d", t)]
     redop = rest.pop(0) if rest and re.fullmatch(r"[a-z]\w*", rest[0]) else "none"
-    root = int(rest.pop(0)) if "root" in header else -1
-    width = len(header[header.index("time") :]) // header.count("time")
-    if len(rest) < width:
-        raise ValueError(f"expected {width} numbers for the time and bandwidths, got {len(rest)}")
-    in_place = rest[width] if len(rest) > width else "N/A"
-    checks = rest[width - 1 :: width] if "#wrong" in header else []
-    row = {
-        "n_workers": len(ranks),
-        "n_nodes": len(set(ranks.values())),
-        "nbytes": size,
-        "seconds": _microseconds(rest[0]) / 1e6,
-        "in_place_seconds": _microseconds(in_place) / 1e6 if in_place != "N/A" else math.nan,
-        "n_wrong": sum(int(float(c)) for c in checks if c != "N/A") if checks else None,
-    }
-    return row, _guess(size, count, dtype, redop, root)
-
-
-def _microseconds(token: str) -> float:
-    value = float(token)
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"time is {token}")
-    return value
-
-
-def _guess(size: int, count: int, dtype: str, redop: str, root: int) -> str:
-    """The collective, from how the count of elements relates to the size, in older versions."""
-    whole = count * (dtype_bytes(dtype) or 0) == size
-    if redop != "none":
-        return ("reduce" if root >= 0 else "all_reduce") if whole else "reduce_scatter"
-    if whole and size:
-        return "broadcast" if root >= 0 else "send_recv"
-    return "unknown"  # all_gather and all_to_all print the same columns
+    width = len(table.group)
+    # A root may be blank: then the numbers fill whole groups.
+    root = rest.pop(0) if "root" in table.lead and len(rest) % width else ""
+    groups = [dict(zip(table.group, rest[n : n + width], strict=False)) for n in (0, width)]
+    if len(rest) <= width and re.search(r"\S\s{28,}\S", text):
+        groups = [{}, groups[0]]  # out of place was not tried
+    if not rest:
+        problems.append(f"{row['where']} left out (no time): {text.strip()[:80]!r}")
+        return None
+    return row | nccl_rows.named(groups) | {
+        "nbytes": size, "count": count, "dtype": dtype, "redop": redop, "root": root,
+        "op": table.op, "n_workers": table.n_workers, "n_nodes": table.n_nodes,
+    }  # fmt: skip
 
 
 def _nothing(text: str, file: str, problems: list[str]) -> str:
@@ -104,5 +165,5 @@ def _nothing(text: str, file: str, problems: list[str]) -> str:
     found = problems[0] if problems else f"it begins with {first[:80]!r}"
     return (
         f"{file}: no timed collective. Expected a table of nccl-tests (a line '# size count type "
-        f"... time algbw busbw' and rows) or a CSV with n_workers, nbytes, seconds; {found}"
+        f"... time algbw busbw' and rows), OSU's, or a CSV with n_workers, nbytes, seconds; {found}"
     )

@@ -16,6 +16,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]")
 _TITLE = re.compile(r"#\s*OSU\s+(\S.{0,120}?)\s+Test\b(?:\s+v[\d.]+)?", re.IGNORECASE)
 _COLUMNS = re.compile(r"#\s*((?:Size\b.*|.*)\((?:us|MB/s)\).*)", re.IGNORECASE)
 _COLUMN = re.compile(r"Size|Iterations|Validation|[^\s()][^()]{0,40}?\s?\([^()]{1,10}\)|\S+/s")
+_LONGEST = 2000  # characters of a line that are looked at
 _ROW = re.compile(  # after a tag of mpirun, srun -l, or a clock
     r"^(?:(?:\[[^\]]{1,80}\](?:<std\w+>)?:?|\d+:(?=\s)|\d{4}-\d\d-\d\d[T ][\d:.]+Z?)\s*){0,3}"
     r"\s*(\d[\d.]*(?:\s+(?:\d[\d.eE+-]*|nan|inf|Pass|Fail|N/A))*)\s*$"
@@ -42,7 +43,7 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     problems, rows = [], []
     title, columns, workers, asked = "", [], None, 0
     for number, line in enumerate(_COLOUR.sub("", text).split("\n"), start=1):
-        line = line.replace("\r", " ")
+        line = line[:_LONGEST].replace("\r", " ")
         if found := _TITLE.search(line):
             title, columns, workers, asked = found[1], [], asked or None, 0
             if _SUMS.search(title):

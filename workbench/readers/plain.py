@@ -4,41 +4,13 @@ Common names of columns are known (`size_mib`, `latency_us`, `Time (ms)`, `world
 column's unit is the one in its name. Nothing is guessed: a time or size without one is asked for.
 """
 
-import csv
-import re
-
 import pandas as pd
 
 from ..tables import MEASUREMENTS
-from ..units import GIB, KIB, MIB
 from .collectives import collective
+from .columns import UNITS, header, named, split
 
-_BYTES = {
-    "b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB,
-    "kb": 1e3, "mb": 1e6, "gb": 1e9,
-}  # fmt: skip
-_TICKS = {  # in a second
-    "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
-    "ms": 1e3, "msec": 1e3, "millis": 1e3, "millisecond": 1e3, "milliseconds": 1e3,
-    "us": 1e6, "usec": 1e6, "usecs": 1e6, "µs": 1e6, "μs": 1e6, "micros": 1e6,
-    "microsecond": 1e6, "microseconds": 1e6,
-    "ns": 1e9, "nsec": 1e9, "nanos": 1e9, "nanosecond": 1e9, "nanoseconds": 1e9,
-}  # fmt: skip
-_NAMES = {
-    "nbytes": "size message_size msg_size msgsize messagesize message msg data_size datasize "
-    "buffer_size tensor_size payload length",
-    "seconds": "time latency duration elapsed elapsed_time mean_time avg_time average_time "
-    "median_time time_mean time_avg time_median avg_latency mean_latency latency_avg t dur",
-    "n_workers": "n_workers workers num_workers nworkers n_gpus gpus ngpus num_gpus gpu_count "
-    "ranks nranks n_ranks num_ranks np nproc nprocs n_procs num_procs procs processes n_processes "
-    "world_size worldsize",
-    "n_nodes": "n_nodes nodes nnodes num_nodes hosts nhosts n_hosts num_hosts",
-    "op": "op collective operation coll primitive",
-}
-_STEMS = {name: quantity for quantity, names in _NAMES.items() for name in names.split()}
-_UNITS = {"nbytes": _BYTES, "seconds": _TICKS}
 _WHOLE = {"nbytes": "int64", "n_workers": "Int64", "n_nodes": "Int64", "seconds": "float64"}
-_FIELD_BYTES = 2**17
 
 
 def recognises(head: bytes) -> bool:
@@ -61,64 +33,6 @@ def from_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(f"table: expected a DataFrame, got {type(frame).__name__}")
     return _measurements(frame, "table", "row")
-
-
-def header(head: bytes) -> list[str]:
-    """Names of the columns in the first line that is neither blank nor a comment."""
-    text = head.decode("utf-8-sig", errors="replace")
-    lines = (line for line in text.split("\n") if line.strip() and not line.startswith("#"))
-    line = next(lines, "")[:_FIELD_BYTES]
-    try:
-        names = next(csv.reader([line], delimiter=_delimiter(line), skipinitialspace=True), [])
-    except csv.Error:
-        names = []
-    return [] if {"numcycle", "inplace"} <= {n.lower() for n in names} else names
-
-
-def split(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """Fields as text, indexed by line number, and the lines that do not fit the header."""
-    lines = text.removeprefix("\ufeff").split("\n")
-    kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
-    names = header("\n".join(line for _, line in kept[:1]).encode())
-    delimiter = _delimiter(kept[0][1] if kept else "")
-    reader = csv.reader((line for _, line in kept), delimiter=delimiter, skipinitialspace=True)
-    numbers, rows, problems = [], [], []
-    try:
-        for fields in reader:
-            number = kept[reader.line_num - 1][0]
-            if len(fields) != len(names):
-                problems.append(f"line {number} left out: {len(fields)} fields, not {len(names)}")
-            elif reader.line_num > 1:
-                numbers.append(number)
-                rows.append([field.strip() for field in fields])
-    except csv.Error as error:
-        raise ValueError(f"{file}: not a CSV table ({error}) near line {reader.line_num}") from None
-    return pd.DataFrame(
-        rows, index=numbers, columns=[n.strip() for n in names], dtype=str
-    ), problems
-
-
-def named(columns) -> dict[str, list[tuple[int, float | None]]]:
-    """quantity -> (position, units in a second or bytes in a unit; None when not said)."""
-    found: dict = {}
-    for position, column in enumerate(columns):
-        if quantity := _quantity(str(column)):
-            found.setdefault(quantity[0], []).append((position, quantity[1]))
-    return found
-
-
-def _quantity(column: str) -> tuple[str, float | None] | None:
-    """`Avg latency (us)` -> (seconds, 1e6)."""
-    name = re.sub(r"[^\wµμ]+", "_", column.strip().lower()).strip("_")
-    if name in ("nbytes", "n_bytes", "num_bytes", "bytes"):
-        return "nbytes", 1
-    if name in _TICKS and len(name) > 1:
-        return "seconds", _TICKS[name]
-    if name in _STEMS:
-        return _STEMS[name], None
-    stem, _, unit = name.rpartition("_")
-    quantity = _STEMS.get(stem, "")
-    return (quantity, _UNITS[quantity][unit]) if unit in _UNITS.get(quantity, {}) else None
 
 
 def _measurements(frame: pd.DataFrame, file: str, what: str) -> tuple[pd.DataFrame, list[str]]:
@@ -162,7 +76,7 @@ def _one(quantity: str, places: list, frame: pd.DataFrame, file: str) -> tuple:
     """The column that holds a quantity: ours by name, else the only one, with its unit."""
     names = [str(column) for column in frame.columns]
     ours = [place for place in places if names[place[0]] == quantity]
-    units = _UNITS.get(quantity)
+    units = UNITS.get(quantity)
     places = ours or ([p for p in places if p[1]] if units else places) or places
     if len(places) > 1:
         several = ", ".join(repr(names[at]) for at, _ in places)
@@ -242,7 +156,3 @@ def _joined(table: pd.DataFrame, rest: pd.DataFrame) -> pd.DataFrame:
             name, k = f"{rest.columns[n]}.{k}", k + 1
         table = table.assign(**{name: column})
     return table
-
-
-def _delimiter(line: str) -> str:
-    return next((mark for mark in ("\t", ",", ";") if mark in line), ",")
