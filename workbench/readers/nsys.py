@@ -159,30 +159,21 @@ def _no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]) -> str:
 def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
     """The rows of one table that have a start and an end, ns."""
     _, kind, naming = how
-    naming = [f'"{c}"' for c in naming if c in columns] or ["NULL"]
-    pid = '"globalPid" >> 24' if "globalPid" in columns else '"globalTid" >> 24'
-    on_host = kind in ("host", "annotation")
-    query = f"""SELECT "start", "end", {_whole(columns, "deviceId")}, {_whole(columns, "streamId")},
-        {_whole(columns, "correlationId")},
-        {f"IFNULL({pid}, 0)" if columns & {"globalPid", "globalTid"} else "NULL"},
-        {'IFNULL("globalTid" & 16777215, 0)' if "globalTid" in columns else "0"},
-        COALESCE({", ".join([*naming, "''"])})
-        FROM {_quoted(table)} WHERE typeof("start") = 'integer' AND typeof("end") = 'integer'
-        AND "start" BETWEEN -{2**61} AND "end" AND "end" <= {2**61}"""
+    naming = [c for c in naming if c in columns]
     keys, numbers = {}, []
-    cursor = db.execute(query)
+    cursor = db.execute(_query(table, columns, naming))
     while rows := cursor.fetchmany(_ROWS):
         *whole, names = zip(*rows, strict=True)
-        whole = [[0 if v is None else v for v in column] for column in whole]
         codes = [keys.setdefault(name, len(keys)) for name in names]
         numbers.append(np.array([*whole, codes], dtype=np.int64))
     if not numbers:
         return None
     array = np.concatenate(numbers, axis=1)
-    part = pd.DataFrame(dict(zip(_INTEGERS, array[:-1], strict=True)))
-    names = pd.Series(_names(db, list(keys), naming, kind), dtype=object)
+    names = _names(db, list(keys), naming, kind)
     is_comm = np.array([kind == "compute" and is_communication(name) for name in names])
-    codes, unique = pd.factorize(names)
+    codes, unique = pd.factorize(pd.Series(names, dtype=object))
+    on_host = kind in ("host", "annotation")
+    part = pd.DataFrame(dict(zip(_INTEGERS, array[:-1], strict=True)))
     return part.assign(
         name=pd.Categorical.from_codes(codes[array[-1]], list(unique)),
         kind=np.where(is_comm[array[-1]], "comm", kind),
@@ -192,15 +183,28 @@ def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
     )
 
 
-def _whole(columns: set, column: str) -> str:
-    return f'IFNULL(CAST("{column}" AS INTEGER), -1)' if column in columns else "-1"
+def _query(table: str, columns: set, naming: list[str]) -> str:
+    """Rows as `_INTEGERS` and a name. A global id holds the process above the thread's 24 bits."""
+    pid = "globalPid" if "globalPid" in columns else "globalTid"
+    whole = [_whole(columns, column) for column in ("deviceId", "streamId", "correlationId")]
+    whole += [_whole(columns, pid, 0, ">> 24"), _whole(columns, "globalTid", 0, "& 16777215")]
+    name = ", ".join([_quoted(column) for column in naming] + ["''", "''"])
+    return f"""SELECT "start", "end", {", ".join(whole)}, COALESCE({name})
+        FROM {_quoted(table)} WHERE typeof("start") = 'integer' AND typeof("end") = 'integer'
+        AND "start" BETWEEN -{2**61} AND "end" AND "end" <= {2**61}"""
+
+
+def _whole(columns: set, column: str, default: int = -1, then: str = "") -> str:
+    """SQL of a column's integer, or the default where it is missing."""
+    if column not in columns:
+        return str(default)
+    return f"IFNULL(CAST({_quoted(column)} AS INTEGER) {then}, {default})"
 
 
 def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
     """Names in words: text stays, a number is looked up among the file's strings."""
     if kind == "memory":
-        copy = naming != ["NULL"]
-        return [f"Memcpy {_COPIES.get(key, key)}" if copy else "Memset" for key in keys]
+        return [f"Memcpy {_COPIES.get(key, key)}" if naming else "Memset" for key in keys]
     wanted, found = [key for key in keys if isinstance(key, int)], {}
     if wanted and {"id", "value"} <= _tables(db).get("StringIds", set()):
         for at in range(0, len(wanted), 500):
