@@ -146,7 +146,8 @@ def test_real_tables(shared, name, n_workers):
 
 LINES = st.sampled_from(
     [TITLE, COLUMNS, FULL, ROWS, "4 1e400\n", "1" * 30 + " 5\n", '{"taskmap"\n', "# OSU  Test\n"]
-    + ['{"context":{"taskmap":{"map":[[0,1e9,1,1],["a",2,3,4]]}}}"taskmap"\n']
+    + ['{"context":{"taskmap":{"version":1,"map":[[0,999999999999,1,1]]}}}\n']
+    + ['{"context":{"taskmap":{"map":[[0,9,99999999999999999999,1]]}}}\n']
 )
 
 

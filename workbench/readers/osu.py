@@ -16,6 +16,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]")
 _TITLE = re.compile(r"#\s*OSU\s+(\S.{0,120}?)\s+Test\b(?:\s+v[\d.]+)?", re.IGNORECASE)
 _COLUMNS = re.compile(r"#\s*((?:Size\b.*|.*)\((?:us|MB/s)\).*)", re.IGNORECASE)
 _COLUMN = re.compile(r"Size|Iterations|Validation|[^\s()][^()]{0,40}?\s?\([^()]{1,10}\)|\S+/s")
+_MOST_NODES = 1_000_000
 _LONGEST = 2000  # characters of a line that are looked at
 _ROW = re.compile(  # after a tag of mpirun, srun -l, or a clock
     r"^(?:(?:\[[^\]]{1,80}\](?:<std\w+>)?:?|\d+:(?=\s)|\d{4}-\d\d-\d\d[T ][\d:.]+Z?)\s*){0,3}"
@@ -63,17 +64,20 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
                 rows.append(_names(title) | {"n_workers": workers} | row)
     if not rows:
         raise ValueError(_nothing(text, file, problems))
-    table = pd.DataFrame(rows).astype({"n_workers": "Int64"})
+    return _table(rows, text, problems), problems
+
+
+def _table(rows: list[dict], text: str, problems: list[str]) -> pd.DataFrame:
     first = ["op", "n_workers", "n_nodes", "nbytes", "seconds"]
-    table = _with_workers(
-        table.assign(n_nodes=pd.array([pd.NA] * len(table), dtype="Int64")), text, problems
-    )
-    whole = dict.fromkeys(["n_workers", "n_nodes"], "Int64") | {"nbytes": "int64"}
+    unknown = pd.array([pd.NA] * len(rows), dtype="Int64")
+    table = pd.DataFrame(rows).astype({"n_workers": "Int64"}).assign(n_nodes=unknown)
+    table = _with_workers(table, text, problems)
+    whole = {"n_workers": "Int64", "n_nodes": "Int64", "nbytes": "int64"}
     if table.pop("bandwidth").any():
         problems.append("of bandwidth tests the time is size/bandwidth, messages in flight at once")
     if "n_iterations" in table:
         whole["n_iterations"] = "Int64"
-    return table[[*first, *(c for c in table if c not in first)]].astype(whole), problems
+    return table[[*first, *(c for c in table if c not in first)]].astype(whole)
 
 
 def _names(title: str) -> dict:
@@ -137,12 +141,13 @@ def _jobs(text: str) -> list[tuple[int, int]]:
             continue
         try:
             entries = json.loads(line)["context"]["taskmap"]["map"]
-            tasks = sum(n * per_node * times for _, n, per_node, times in entries)
-            nodes = len({first + k for first, n, _, _ in entries for k in range(min(n, 2**20))})
+            whole = all(isinstance(v, int) and v >= 0 for entry in entries for v in entry)
+            if whole and sum(n for _, n, _, _ in entries) <= _MOST_NODES:
+                nodes = {first + k for first, n, _, _ in entries for k in range(n)}
+                found.append((sum(n * each * times for _, n, each, times in entries), len(nodes)))
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        found.append((tasks, nodes))
-    return list(dict.fromkeys(job for job in found if job[0] > 0))
+    return list(dict.fromkeys(job for job in found if 0 < job[0] < 2**31))
 
 
 def _number(token: str) -> float:
