@@ -1,11 +1,13 @@
 import gzip
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -14,7 +16,7 @@ from conftest import ROOT, complete, launched
 from workbench.iterations import iterations
 from workbench.readers import source
 from workbench.tables import EVENTS, LEDGER, MEASUREMENTS
-from workbench.traces import load_run, read_events, read_measurements
+from workbench.traces import add_sizes, load_run, read_events, read_measurements, read_totals
 
 STEP = complete("user_annotation", "ProfilerStep#1", 100, 1000)
 WORK = [STEP, *launched("gemm", 200, 300, launch_ts=150, correlation=1)]
@@ -308,3 +310,59 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path):
     (tmp_path / "loop.json").symlink_to("loop.json")
     with pytest.raises((ValueError, FileNotFoundError), match="loop.json"):
         load_run(tmp_path / "loop.json")
+
+
+def test_sizes_come_from_the_execution_trace_of_the_same_rank(shared, tmp_path):
+    with tarfile.open(shared / "traces/pytorch_et/dlrm_pytorch_et.tar.gz") as archive:
+        member = next(m for m in archive.getmembers() if m.name.endswith("dlrm_eg_2.json"))
+        (tmp_path / "eg.json").write_bytes(archive.extractfile(member).read())
+    run = load_run(shared / "traces/kineto/dlrm-8rank-tar/dlrm_kineto.tar.gz")
+    comm = (run.events["kind"] == "comm") & (run.events["rank"] == 2)
+    bare = replace(run, events=run.events.assign(nbytes=run.events["nbytes"].mask(comm)))
+    filled = add_sizes(bare, tmp_path / "eg.json", rank=2)
+    assert filled.events.loc[comm, "nbytes"].notna().all()
+    assert bare.events.loc[comm, "nbytes"].isna().all()
+    others = ~comm
+    pd.testing.assert_frame_equal(
+        filled.events[others], run.events[others], check_categorical=False
+    )
+    assert filled.ledger["why"].iloc[-1].startswith("sizes of 8 messages")
+    with pytest.raises(ValueError, match="rank: expected one of"):
+        add_sizes(run, tmp_path / "eg.json")
+
+
+@pytest.mark.parametrize("keep", ["all", "kernels"])
+def test_a_cached_file_opens_the_same_from_anywhere(shared, tmp_path, keep):
+    real = shared / "traces/kineto/torchrec-4rank-straggler"
+    first = load_run(real, keep=keep, cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir())
+    moved = tmp_path / "moved"
+    shutil.copytree(real, moved)
+    again = load_run(moved, keep=keep, cache=tmp_path / "cache")
+    pd.testing.assert_frame_equal(first.events, again.events)
+    same = first.ledger.drop(columns="file"), again.ledger.drop(columns="file")
+    pd.testing.assert_frame_equal(*same)
+    assert all(str(moved) in file for file in again.info["files"])
+
+
+def test_a_damaged_cache_is_rebuilt(write_trace, tmp_path):
+    path = write_trace(WORK, **of_rank(0, 1))
+    first = load_run(path, cache=tmp_path / "cache")
+    stored = next((tmp_path / "cache").iterdir())
+    stored.write_bytes(stored.read_bytes()[:-50])
+    pd.testing.assert_frame_equal(load_run(path, cache=tmp_path / "cache").events, first.events)
+
+
+def test_a_table_of_timed_collectives_is_taken_as_it_is():
+    table = pd.DataFrame({"size_mib": [1, 2], "time_us": [10.0, 20.0], "gpus": [4, 4]})
+    found = read_measurements(table)
+    assert found["nbytes"].tolist() == [2**20, 2**21]
+    assert found["seconds"].to_numpy() == pytest.approx([1e-5, 2e-5])
+    assert found["n_workers"].tolist() == [4, 4]
+
+
+def test_totals_are_read_but_are_no_trace(shared):
+    path = shared / "traces/nvprof/per_kernel_runtimes.csv"
+    assert read_totals(path)["seconds"].sum() > 0
+    with pytest.raises(ValueError, match="totals only"):
+        load_run(path)

@@ -108,7 +108,8 @@ def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
     """Streams on which rows overlap, which no device does: (why, by how many ns at most)."""
     work = table[(table["stream"] >= 0) & table["kind"].isin(["compute", "comm", "memory"])]
     found = []
-    for stream, rows in work.sort_values("start_ns", kind="stable").groupby("stream"):
+    work = work.sort_values("start_ns", kind="stable")
+    for (_, stream), rows in work.groupby(["rank", "stream"], dropna=False):
         start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
         late = np.maximum.accumulate(end)[:-1] - start[1:]
         if late.size and late.max() > _TICK_NS:

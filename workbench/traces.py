@@ -4,7 +4,7 @@ import html
 import os
 import warnings
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
 
 from . import clocks, files, ranks
-from .readers import lookup, nccl_tests, osu, plain, totals
+from .readers import execution_trace, lookup, nccl_tests, osu, plain, totals
 from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
 from .units import format_seconds
@@ -134,6 +134,29 @@ def read_totals(path) -> pd.DataFrame:
     """
     source = Source(files.existing(path))
     return totals.read_totals(source.text(), source.file)
+
+
+def add_sizes(run: Run, path, rank: int | None = None) -> Run:
+    """The run with the sizes and groups of messages that its trace lacks but the program told.
+
+    `path` is the PyTorch execution trace of one rank: of `rank`, when the run has several.
+    Messages are linked by their order. Raises ValueError when they cannot be.
+    """
+    events = run.events
+    ranks_seen = events["rank"].unique()
+    if len(ranks_seen) > 1 and rank not in ranks_seen:
+        raise ValueError(f"rank: expected one of {ranks_seen.tolist()}, got {rank}")
+    source = Source(files.existing(path))
+    mine = events if len(ranks_seen) == 1 else events[events["rank"] == rank]
+    joined = execution_trace.join(mine, execution_trace.messages(source))
+    columns = ["op", "nbytes", "n_workers"]
+    filled = {c: joined[c].astype(object).combine_first(events[c].astype(object)) for c in columns}
+    events = events.assign(**filled).astype({c: events[c].dtype for c in columns[1:]})
+    known = joined["nbytes"].notna().sum() - mine["nbytes"].notna().sum()
+    why = f"sizes of {known} messages taken from the execution trace, linked by their order"
+    row = {"file": source.file, "rank": rank, "what": "note", "n_events": 0, "kept": True}
+    ledger = pd.concat([run.ledger, _ledger([row | {"why": why}])], ignore_index=True)
+    return replace(run, events=events.astype({"op": "category"}), ledger=ledger)
 
 
 def _cache_folder(cache) -> Path | None:

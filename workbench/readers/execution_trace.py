@@ -74,8 +74,8 @@ def read(source: Source):
     raise ValueError(
         f"{source.file}: an execution trace ({len(nodes)} nodes, {n} messages) holds no times: "
         "expected a trace with ts and dur. Load the Kineto trace of the same run; where that lacks "
-        "the sizes of messages, workbench.readers.execution_trace has messages(source) and "
-        f"join(events, messages) to fill them in{''.join(f'. {why}' for why in damage)}"
+        "the sizes of messages, workbench.traces.add_sizes(run, path) fills them in"
+        f"{''.join(f'. {why}' for why in damage)}"
     )
 
 
