@@ -149,10 +149,10 @@ def _messages(mine: pd.DataFrame) -> pd.DataFrame:
 
 def _launch_times(mine: pd.DataFrame) -> pd.Series:
     """When the host launched each row of one rank, in s; NaN where that was not recorded."""
-    host = mine[(mine["stream"] == -1) & (mine["correlation"] >= 0) & (mine["kind"] == "host")]
+    host = mine[(mine["stream"] == -1) & (mine["correlation"] != -1) & (mine["kind"] == "host")]
     times = host.drop_duplicates("correlation").set_index("correlation")["start_s"]
     device = (mine["stream"] >= 0) | (mine["kind"] == "comm")
-    known = mine["correlation"].where(device & (mine["correlation"] >= 0))
+    known = mine["correlation"].where(device & (mine["correlation"] != -1))
     return known.map(times)
 
 

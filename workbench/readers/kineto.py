@@ -304,6 +304,8 @@ def _integer(value) -> int | None:
         value = int(digits[1]) if digits else None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
+    if 2**63 <= value < 2**64 and isinstance(value, int):
+        value -= 2**64  # an unsigned number of 64 bits: another int64 for each, so ids still match
     return int(value) if abs(value) < 2**63 else None
 
 

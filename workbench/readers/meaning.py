@@ -125,13 +125,13 @@ def number_iterations(table: pd.DataFrame) -> list[dict]:
 def launches(table: pd.DataFrame) -> np.ndarray:
     """Position of the host row that launched each row (same correlation), -1 where none is."""
     correlation = table["correlation"].to_numpy()
-    host = np.flatnonzero((table["stream"].to_numpy() == -1) & (correlation >= 0))
+    host = np.flatnonzero((table["stream"].to_numpy() == -1) & (correlation != -1))
     order = host[np.argsort(correlation[host], kind="stable")]
     ids = correlation[order]
     if ids.size == 0:
         return np.full(len(table), -1)
     found = np.minimum(np.searchsorted(ids, correlation), ids.size - 1)
-    hit = (ids[found] == correlation) & (correlation >= 0)
+    hit = (ids[found] == correlation) & (correlation != -1)
     return np.where(hit, order[found], -1)
 
 
@@ -217,7 +217,7 @@ def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.nd
     is_call = np.array([bool(_CALL.search(n)) for n in table["name"].cat.categories], dtype=bool)
     calls = np.flatnonzero(is_call[table["name"].cat.codes] & host)
     external = table["external"].to_numpy()
-    by_id = {external[c]: c for c in calls[::-1] if external[c] >= 0}
+    by_id = {external[c]: c for c in calls[::-1] if external[c] != -1}
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     thread = table["thread"].to_numpy()
     calls = calls[np.argsort(start[calls], kind="stable")]
