@@ -152,8 +152,8 @@ def _launch_times(mine: pd.DataFrame) -> pd.Series:
     host = mine[(mine["stream"] == -1) & (mine["correlation"] != -1) & (mine["kind"] == "host")]
     times = host.drop_duplicates("correlation").set_index("correlation")["start_s"]
     device = (mine["stream"] >= 0) | (mine["kind"] == "comm")
-    known = mine["correlation"].where(device & (mine["correlation"] != -1))
-    return known.map(times)
+    # Mapped first and masked then: masked integers would turn to floats and lose their last digits.
+    return mine["correlation"].map(times).where(device & (mine["correlation"] != -1))
 
 
 def _ready(mine: pd.DataFrame, launch: pd.Series, moments: np.ndarray) -> np.ndarray:
