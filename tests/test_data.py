@@ -4,6 +4,9 @@ import gzip
 import json
 import os
 import re
+from collections import Counter
+from itertools import groupby
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from workbench.tables import GRADIENTS, MEASUREMENTS, check
 DATA = Path(__file__).parents[1] / "data"
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 RUNS = ["resnet50-cpu-1", "resnet50-cpu-2", "transformer-cpu-1", "transformer-cpu-2"]
+HOROVOD = "horovod-cpu-2"
 SWEEPS = {
     "nccl_32gpu_100gbit_ring.csv": "100g/ring-100g-stepexp2.txt",
     "nccl_32gpu_100gbit.csv": "100g/100g-stepexp2-2.txt",
@@ -125,7 +129,7 @@ def test_own_sweep_covers_1_kib_to_64_mib():
     assert set(table["n_workers"]) == {2} and set(table["n_nodes"]) == {1}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [*RUNS, HOROVOD])
 def test_runs_say_that_they_are_cpu_runs(name):
     run = json.loads((DATA / "runs" / name / "run.json").read_text(encoding="utf-8"))
     assert run["kind"].startswith("CPU run, no GPU")
@@ -147,6 +151,35 @@ def test_runs_hold_a_trace_and_hook_times_a_rank(name):
         assert (each.size() == run["n_gradients"]).all()
         assert (each["ready_s"].diff().dropna() >= 0).all()
         assert (each["nbytes"].sum() == run["gradient_bytes"]).all()
+
+
+@pytest.fixture(scope="module")
+def horovod():
+    """run.json of the run under Horovod, and the events of its timeline."""
+    folder = DATA / "runs" / HOROVOD
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return run, json.loads(gzip.decompress((folder / "rank0.json.gz").read_bytes()))
+
+
+def test_horovod_timeline_reduces_every_gradient_in_every_iteration(horovod):
+    run, events = horovod
+    ends = [event for event in events if event["ph"] == "E" and "args" in event]
+    times = Counter(event["pid"] for event in ends)
+    assert len(times) == run["n_gradients"] == 161
+    assert set(times.values()) == {run["n_iterations"]}
+    shapes = [json.loads(event["args"]["shape"]) for event in ends]
+    assert sum(4 * prod(shape) for shape in shapes) == run["n_iterations"] * run["gradient_bytes"]
+
+
+def test_horovod_run_holds_fused_messages_and_says_its_settings(horovod):
+    run, events = horovod
+    # Horovod writes the beginnings of one message's tensors next to each other.
+    names = [event.get("name") for event in events]
+    messages = [len([*same]) for name, same in groupby(names) if name == "GLOO_ALLREDUCE"]
+    assert sum(messages) == run["n_iterations"] * run["n_gradients"]
+    copied = [name for name, _ in groupby(names) if name == "MEMCPY_IN_FUSION_BUFFER"]
+    assert len(copied) == sum(n_tensors > 1 for n_tensors in messages) > 0
+    assert (run["fusion_threshold_bytes"], run["cycle_s"]) == (128 * 2**20, 0.001)
 
 
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.json.gz")), ids=lambda p: p.parent.name)
