@@ -43,6 +43,7 @@ class Batches:
         self._find_events()
         self._fill(BATCH_BYTES)
         while self._buffer:
+            self._drop(0)
             yield from self._batch()
             self._fill(BATCH_BYTES)
         if not self._closed and not any("cut" in row["why"] for row in self.lost):
