@@ -137,8 +137,30 @@ def test_copies_into_the_fusion_buffer_are_one_copy(load):
     assert (table["kind"] == "memory").sum() == 1
 
 
+def test_tensors_that_only_touch_are_one_message_when_begun_before_an_end(load):
+    table, _, _ = load(fused([10, 40], [40, 40], [1, 2]))
+    assert comm(table)["nbytes"].tolist() == [12]
+
+
+def test_iterations_are_counted_when_all_tensors_take_turns(load):
+    def turn(at):
+        rows = fused([10, 11], [80, 82], [1, 2])
+        return [
+            e | {"ts": e["ts"] + at} if "ts" in e else e for e in rows if at == 0 or e["ph"] != "M"
+        ]
+
+    table, _, _ = load(turn(0) + turn(1000) + turn(2000))
+    assert comm(table)["iteration"].tolist() == [0, 1, 2]
+    table, _, ledger = load(fused([10, 11], [80, 82], [1, 2]))
+    assert comm(table)["iteration"].tolist() == [0]
+
+
 def test_tensors_one_after_the_other_are_messages_of_their_own(load):
-    table, _, _ = load(fused([10, 40], [40, 60], [1, 2]))
+    events = fused([10, 40], [40, 60], [1, 2])
+    ends_first = next(i for i, e in enumerate(events) if e["ph"] == "E" and e["ts"] == 40)
+    begins_second = next(i for i, e in enumerate(events) if e["ph"] == "B" and e["ts"] == 40)
+    events.insert(begins_second, events.pop(ends_first))
+    table, _, _ = load(events)
     assert comm(table)["nbytes"].tolist() == [4, 8]
 
 

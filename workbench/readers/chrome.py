@@ -19,7 +19,7 @@ from .source import Source
 
 _OPEN, _UNKNOWN = -(2**63), -(2**63) + 1  # in the place of a time
 _LARGEST_NS = 2**62
-COLUMNS = ("name", "lane", "start", "end", "parent")
+COLUMNS = ("name", "lane", "start", "end", "parent", "opened", "closed")
 _WORK = ("compute", "comm", "memory")
 _LEFT_OUT = {
     "M": "metadata: names a lane",
@@ -79,6 +79,7 @@ class Intervals:
     name, lane : codes of `names` and `lanes`; a lane is (pid, tid)
     start, end : ns as in the file
     parent : the interval that was open in the lane, -1 for none
+    opened, closed : place in the file of the events that begin and end it
     labels : what the file calls a process, by pid
     dropped : events left out, counted by (what, why)
     """
@@ -87,11 +88,13 @@ class Intervals:
         self.names, self.lanes, self.labels = Codes(), Codes(), {}
         self.name, self.lane, self.parent = array("q"), array("q"), array("q")
         self.start, self.end = array("q"), array("q")
+        self.opened, self.closed, self._place = array("q"), array("q"), 0
         self.dropped: Counter = Counter()
         self._open: dict[Any, list[int]] = {}
 
     def add(self, event: Event) -> int:
         """Take one event; returns the interval it begins, ends or is, else -1."""
+        self._place += 1
         phase = event.ph if isinstance(event.ph, str) else ""
         if phase == "X":
             return self._whole(event)
@@ -129,6 +132,8 @@ class Intervals:
         self.lane.append(lane)
         self.start.append(_UNKNOWN if start is None else start)
         self.end.append(end)
+        self.opened.append(self._place)
+        self.closed.append(self._place)
         self.parent.append(self._latest(lane))
         return len(self.end) - 1
 
@@ -152,6 +157,7 @@ class Intervals:
             return -1
         end = nanoseconds(event.ts)
         self.end[row] = _UNKNOWN if end is None else end
+        self.closed[row] = self._place
         self.leave_out(event, "end of an interval: joined with its beginning")
         return row
 

@@ -41,7 +41,9 @@ _PARTS = (
     "several collectives make up one operation (hierarchical): which share of the bytes each moved "
     "is not said, so their nbytes are <NA>; phases() has the whole operation's time and bytes"
 )
-_COORDINATOR = "rank 0: only it hears of the other ranks, so it wrote this timeline"
+_WINDOW = "a Horovod timeline has no iterations: all of it is iteration 0"
+_TURNS = "iterations are counted: every tensor is reduced once in each, all before any again"
+_COORDINATOR = "rank 0: the coordinator alone writes a timeline"
 
 
 def recognises(head: bytes) -> bool:
@@ -64,13 +66,14 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     rows, lost = _rows(found), chrome.without_closing(found.lost)
     if rows.empty:
         raise _nothing(source, found)
+    turns = _iterations(rows)
     rows, n_joined = _joined(rows)
-    size = max(found.ranks, default=-1) + 1 or None
-    rank = 0 if size else None
+    size, rank = max(found.ranks, default=-1) + 1 or None, 0
     made = chrome.table(
         rank,
         len(rows),
         thread=rows["lane"].to_numpy(),
+        iteration=0 if turns is None else turns[rows.index].to_numpy(),
         kind=rows["kind"].to_numpy(),
         op=rows["op"].to_numpy(),
         name=rows["name"].to_numpy(),
@@ -80,7 +83,8 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
         end_ns=rows["end"].to_numpy() + found.base_ns,
     )
     dropped = found.spans.dropped + Counter({("tensor rows", _FUSED): n_joined})
-    notes = [*lost, *_notes(rows, found, n_joined)]
+    notes = [*lost, chrome.remark(_WINDOW if turns is None else _TURNS)]
+    notes += _notes(rows, found, n_joined)
     made, ledger = chrome.ledger(source, rank, made, dropped, notes)
     libraries = Counter(m[1].lower() for n in rows["name"] if (m := _LIBRARY.match(n)))
     backend = libraries.most_common(1)[0][0] if libraries else None
@@ -247,8 +251,9 @@ def _kind(name: str) -> str:
 def _joined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Rows of work with the tensors of a fused message as one, and how many rows that saved."""
     work = rows[rows["kind"].isin(["comm", "memory"])]
-    order = work.sort_values(["name", "start"], kind="stable")
-    group = _overlapping(*(order[c].to_numpy() for c in ("name", "start", "end", "lane")))
+    order = work.sort_values(["name", "start", "opened"], kind="stable")
+    columns = "name start end lane opened closed".split()
+    group = _overlapping(*(order[c].to_numpy() for c in columns))
     if group.size == 0 or group[-1] + 1 == len(group):
         return rows, 0
     first = order.index[np.r_[True, np.diff(group) > 0]]
@@ -263,27 +268,44 @@ def _joined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     return rows, len(order) - len(one)
 
 
-def _overlapping(name, start, end, lane) -> np.ndarray:
-    """Number of the message of each row, sorted by name and start."""
-    group, number, open_until, lanes = np.empty(len(start), dtype=np.int64), -1, 0, set()
+def _overlapping(name, start, end, lane, opened, closed) -> np.ndarray:
+    """Number of the message of each row, sorted by name and start.
+
+    Parts that last no more than a microsecond only touch: then the order in the file decides.
+    """
+    group, number, until, last, lanes = np.empty(len(start), dtype=np.int64), -1, 0, 0, set()
     for i in range(len(start)):
         same = i > 0 and name[i] == name[i - 1] and lane[i] not in lanes
         alike = same and start[i] == start[i - 1] and end[i] == end[i - 1]
-        if not (alike or (same and start[i] < open_until)):
-            number, lanes, open_until = number + 1, set(), end[i]
-        open_until = min(open_until, end[i])
+        within = same and (start[i] < until or (start[i] == until and opened[i] < last))
+        if not (alike or within):
+            number, lanes, until, last = number + 1, set(), end[i], closed[i]
+        until, last = min(until, end[i]), min(last, closed[i])
         lanes.add(lane[i])
         group[i] = number
     return group
 
 
+def _iterations(rows: pd.DataFrame) -> pd.Series | None:
+    """Number of each row's iteration, where every tensor is reduced equally often and in turns."""
+    asks = rows["name"].str.startswith("NEGOTIATE_")
+    whole = rows[(rows["parent"] < 0) & ~asks]
+    if (n := whole.groupby("lane").size()).nunique() != 1 or n.iloc[0] < 2:
+        return None
+    turn = whole.groupby("lane").cumcount()
+    spans = whole.groupby(turn)["start"].agg(["min", "max"])
+    if (spans["max"].to_numpy()[:-1] >= spans["min"].to_numpy()[1:]).any():
+        return None
+    asked = rows[asks].groupby("lane").cumcount()
+    turn = pd.concat([turn, asked[asked < n.iloc[0]]])
+    return turn.reindex(rows.index).fillna(rows["parent"].map(turn)).fillna(-1).astype("int64")
+
+
 def _notes(rows: pd.DataFrame, found: _Found, n_joined: int) -> list:
     notes = [
-        chrome.remark("a Horovod timeline has no iterations: all of it is iteration 0"),
         chrome.remark("no row of compute: Horovod records communication only"),
     ]
-    if found.ranks:
-        notes.append(chrome.remark(_COORDINATOR))
+    notes.append(chrome.remark(_COORDINATOR))
     told = [ready for ready in found.ready.values() if ready[0] and ready[0] > 1]
     if told:
         rank, times = Counter(last for _, last, _ in told).most_common(1)[0]
