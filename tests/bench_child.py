@@ -45,6 +45,11 @@ def workbench(files: dict[int, str]):
     return f"workbench {version('osf-workbench')}", lambda: timed(lambda: load_run(path))
 
 
+def workbench_unpacked(files: dict[int, str]):
+    """The very files that JsonProfile reads."""
+    return "workbench, unpacked files", workbench(files)[1]
+
+
 def workbench_2_processes(files: dict[int, str]):
     from workbench.traces import load_run
 
@@ -111,7 +116,15 @@ def _path(files: dict[int, str]) -> Path:
     return first if len(files) == 1 else first.parent
 
 
-SIDES = [workbench, workbench_2_processes, workbench_cache, hta, json_profile, floor]
+SIDES = [
+    workbench,
+    workbench_unpacked,
+    workbench_2_processes,
+    workbench_cache,
+    hta,
+    json_profile,
+    floor,
+]
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ import workbench.traces
 print(time.perf_counter() - start)
 """
 MIB = 2**20
+UNPACKED = ("workbench_unpacked", "json_profile")  # JsonProfile reads no gzip
 _RANK = re.compile(rb'("distributedInfo":\s*\{[^}]*"rank":\s*)\d+')
 _WORLD = re.compile(rb'("distributedInfo":\s*\{[^}]*"world_size":\s*)\d+')
 
@@ -146,13 +147,13 @@ def copies(file: Path, n: int, folder: Path) -> tuple[dict[int, Path], dict[int,
 def compare(packed: dict, plain: dict, peer: str, repeats: int) -> None:
     """Load by every side in turns; print what each took, and whether it is enough."""
     pythons = {"workbench": sys.executable, "hta": peer, "floor": peer}
-    pythons["json_profile"] = sys.executable
+    pythons |= {"workbench_unpacked": sys.executable, "json_profile": sys.executable}
     if len(packed) > 1:
         pythons["workbench_2_processes"] = sys.executable
     if has_cache():
         pythons["workbench_cache"] = sys.executable
     found = {
-        side: Side(side, python, plain if side == "json_profile" else packed)
+        side: Side(side, python, plain if side in UNPACKED else packed)
         for side, python in pythons.items()
     }
     for _ in range(repeats + 1):
@@ -173,6 +174,9 @@ def report(found: dict[str, Side]) -> None:
     for side in ours:
         if side.side == "workbench_cache":
             faster(side, found["workbench"], CACHE)
+            continue
+        if side.side == "workbench_unpacked":
+            faster(side, found["json_profile"], JSON_PROFILE)
             continue
         faster(side, found["hta"], HTA)
         faster(side, found["json_profile"], JSON_PROFILE)
