@@ -33,7 +33,7 @@ from workbench import traces
 from workbench.iterations import collectives, gradients, iterations
 
 ARTEFACTS = ROOT / "tests" / "artefacts" / "fuzz"
-N_EVENTS = 60  # of a real trace, so that a file takes milliseconds
+N_EVENTS = 60  # of a real trace in JSON, so that a file takes milliseconds
 HANG_S = 30
 SCRIPT = "<script>alert(1)</script>"
 _OF_RANKS = ("two files claim rank", "clocks of the ranks", "no trace in this folder")
@@ -146,16 +146,14 @@ def _real() -> dict[str, bytes]:
 
 
 def _cut(data: bytes) -> bytes:
-    """A real file with its first events of each kind, or its first lines."""
+    """A real file with its first events of each kind."""
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     if data[:6] == b"SQLite":
         return data
     try:
         trace = json.loads(data)
     except ValueError:
-        lines = data.splitlines()
-        half = N_EVENTS // 2  # what a log measured stands at its end
-        return b"\n".join([*lines[:half], *lines[half:][-half:]])
+        return data[:100_000]  # lines of text: what a log measured may stand at its end
     if isinstance(trace, dict):
         trace = {key: _some(v) if isinstance(v, list) else v for key, v in trace.items()}
     return json.dumps(_some(trace) if isinstance(trace, list) else trace).encode()
