@@ -219,6 +219,13 @@ def test_a_nested_event_does_not_take_the_next_one_along(write_trace):
     assert run.ledger["n_events"].sum() == 3
 
 
+def test_half_a_surrogate_pair_in_a_name_costs_no_event(write_trace):
+    path = write_trace([*WORK, complete("kernel", "odd \ud800", 900, 5)])
+    with pytest.warns(UserWarning, match="surrogate"):
+        run = load_run(path)
+    assert "odd ?" in set(run.events["name"]) and len(run.events) == len(WORK) + 1
+
+
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63), 10**40, 1e300, -1e18])
 def test_times_beyond_any_calendar_are_left_out_and_counted(write_trace, number):
     odd = complete("kernel", "odd", number, 1), complete("kernel", "odd", 1, abs(number))

@@ -5,6 +5,7 @@ events. Events are decoded by msgspec, a batch at a time; a batch that does not 
 by event (see `salvage`), so one bad byte costs one event.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -129,6 +130,13 @@ class Batches:
             pass
         self._ended = True
 
+    def _encoded(self, event: dict) -> bytes:
+        try:
+            return msgspec.json.encode(event)
+        except UnicodeEncodeError:
+            self._lose("half a surrogate pair in a text: replaced", n_events=0)
+            return json.dumps(event, ensure_ascii=False).encode(errors="replace")
+
     def _each(self, pieces: Iterable) -> list:
         found = []
         for piece in pieces:
@@ -154,7 +162,7 @@ class Batches:
         self.lost += lost
         self._place.advance(self._buffer[: max(0, size - len(rest))])
         self._buffer[:] = rest
-        yield self._each(msgspec.json.encode(item) for item in objects)
+        yield self._each(map(self._encoded, objects))
         if closed:
             self._fields_behind()
         elif not objects and not final:
