@@ -50,7 +50,9 @@ def read_file(path: Path, strict: bool, keep: str, cached: Path | None) -> list[
         if cached and len(parts) == 1 and parts[0][1].get("file") == str(path):
             _store(cached, key, parts[0])
     if strict and all(table is None for table, _, _ in parts):
-        row = parts[0][2][0] if parts else {"file": str(path), "why": "an archive without files"}
+        rows = [rows[0] for _, _, rows in parts]
+        nothing = [{"file": str(path), "why": "an archive without files"}]
+        row = ([row for row in rows if row["warn"]] or rows or nothing)[0]
         raise ValueError(f"{row['file']}: {row['why']}")
     return [part if part[0] is None else _with_rank(*part) for part in parts]
 
@@ -99,6 +101,8 @@ def _read_source(source: Source) -> tuple:
         message = str(error).removeprefix(f"{source.file}: ")
         return _skipped(source.file, "; ".join([message, *source.damage]))
     info["file"] = source.file
+    if "group" not in table:
+        table = table.assign(group=pd.Categorical([""] * len(table)))
     ledger += [note(info, why, warn=True) for why in source.damage]
     ledger += [note(info, why, warn=late > _DOUBTFUL_NS) for why, late in _overlaps(table)]
     return table, info, ledger

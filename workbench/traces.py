@@ -34,12 +34,12 @@ class Run:
     ledger: pd.DataFrame = field(repr=False)
 
     def __str__(self) -> str:
-        return "\n".join(f"{key}: {value}" for key, value in self._lines())
+        return "\n".join(f"{key}: {_printable(value)}" for key, value in self._lines())
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(key)}</th>"
-            f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+            f"<td style='text-align:left'>{html.escape(_printable(value))}</td></tr>"
             for key, value in self._lines()
         )
         return f"<table>{rows}</table>"
@@ -55,11 +55,16 @@ class Run:
         return [
             ("run", self.name),
             ("ranks", f"{ranks} of {self.info.get('world_size') or 'unknown'}"),
-            ("hardware", self.info.get("hardware") or "not said"),
+            ("hardware", str(self.info.get("hardware") or "not said")),
             ("iterations", f"{numbers} in {format_seconds(span)}"),
             ("events", f"{kept:,} kept, {dropped:,} not (run.ledger says why)"),
             *(("note", why) for why in remarks),
         ]
+
+
+def _printable(text: str) -> str:
+    """Text from a file without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache=None) -> Run:
@@ -94,7 +99,10 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
     if not tables:
         raise ValueError(_no_trace(path, paths, ledger))
     ranks.check(infos)
-    tables, how = clocks.align(tables, infos)
+    try:
+        tables, how = clocks.align(tables, infos)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     ledger += ranks.remarks(infos, how)
     _warn(ledger)
     name = folder.name if folder else paths[0].name
@@ -184,7 +192,6 @@ def _warn(ledger: list[dict]) -> None:
 
 def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """EVENTS of all ranks on one axis of seconds; the origin goes before the ns become floats."""
-    tables = [t if "group" in t else t.assign(group=pd.Categorical([""] * len(t))) for t in tables]
     starts = [table["start_ns"].min() for table in tables if len(table)]
     origin = min(starts, default=0)
     text = {c: union_categoricals([table[c] for table in tables]) for c in _TEXT}

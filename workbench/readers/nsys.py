@@ -261,7 +261,7 @@ def _set_ranks(table: pd.DataFrame) -> tuple[list[int], list[str]]:
         rank = work["process"].map(number)
         why = f"{len(talkers)} processes use one device number: rank is the order of the process"
     else:
-        rank = work["device"]
+        rank = work["device"].where(work["device"].between(0, 2**31 - 1))  # else it is damaged
         why = f"{len(devices)} devices in one export: rank is the number of the device"
     one = rank.groupby(work["process"]).agg(["min", "max"])
     one = one["min"].where(one["min"] == one["max"]).dropna()  # processes with one lane

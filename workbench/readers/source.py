@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from ..units import GIB, format_bytes
+from ..units import GIB, MIB, format_bytes
 
 MAX_BYTES = 8 * GIB  # of one file once unpacked: more is taken for a decompression bomb
+MAX_TEXT = 64 * MIB  # of a table of timed collectives or totals
 CHUNK_BYTES = 2**20
 HEAD_BYTES = 2**18
 _GZIP = b"\x1f\x8b"
@@ -51,8 +52,14 @@ class Source:
             yield piece
 
     def text(self) -> str:
-        """All of it as text; what is not UTF-8 is replaced."""
-        return b"".join(self.chunks()).decode(errors="replace")
+        """All of it as text, what is not UTF-8 replaced. Raises ValueError beyond MAX_TEXT."""
+        data = bytearray()
+        for chunk in self.chunks():
+            data += chunk
+            if len(data) > MAX_TEXT:
+                limit = format_bytes(MAX_TEXT)
+                raise ValueError(f"{self.file}: a table of more than the limit of {limit}")
+        return data.decode(errors="replace")
 
     def _pieces(self, stream) -> Iterator[bytes]:
         with stream or self.path.open("rb") as stream:
