@@ -61,7 +61,7 @@ class Batches:
     def _drop(self, n: int) -> None:
         """Forget the first n bytes and the gap behind them."""
         n = _GAP.match(self._buffer, n).end()
-        self._place.advance(self._buffer[:n])
+        self._place.advance(self._buffer, n)
         del self._buffer[:n]
 
     def _find_events(self) -> None:
@@ -87,14 +87,14 @@ class Batches:
     def _batch(self) -> Iterator[list]:
         """Decode the events at the head of the buffer, all of them when the file has ended."""
         for at in [len(self._buffer)] if self._ended else self._splits():
-            events, end = self._try(self._buffer[:at] + (b"" if self._ended else b"]"))
+            events, end = self._try(at, b"" if self._ended else b"]")
             if events is not None:
                 self._closed = self._ended
                 self._drop(at)
                 yield events
                 return
             if end:
-                yield self._try(self._buffer[:end])[0]
+                yield self._try(end, b"")[0]
                 self._drop(end)
                 self._fields_behind()
                 return
@@ -106,15 +106,17 @@ class Batches:
         start = len(self._buffer) - len(window)
         return [start + m.start() + 1 for m in _BETWEEN.finditer(window)][: -_TRIES - 1 : -1]
 
-    def _try(self, events: bytearray) -> tuple[list | None, int]:
-        """The events of `event, event, ...]`, and where the list ends if more follow it."""
+    def _try(self, at: int, closing: bytes) -> tuple[list | None, int]:
+        """The events in the buffer up to `at`, and where the list ends if more follow it."""
+        with memoryview(self._buffer) as buffer:
+            text = b"".join((b"[", buffer[:at], closing))
         try:
-            return self._decode(b"[" + events), 0
+            return self._decode(text), 0
         except (msgspec.DecodeError, RecursionError) as error:
             trailing = _TRAILING.search(str(error))
             return None, int(trailing[1]) - 2 if trailing else 0  # counted from 1, behind our "["
 
-    def _decode(self, events: bytearray) -> list:
+    def _decode(self, events: bytes) -> list:
         """Decode a list; events of an unexpected type are counted as lost."""
         try:
             return self._decoder.decode(events)
@@ -160,7 +162,7 @@ class Batches:
         final = self._ended or size > LARGEST_BYTES
         objects, rest, lost, closed = salvage_events(bytes(self._buffer), self._place, final=final)
         self.lost += lost
-        self._place.advance(self._buffer[: max(0, size - len(rest))])
+        self._place.advance(self._buffer, max(0, size - len(rest)))
         self._buffer[:] = rest
         yield self._each(map(self._encoded, objects))
         if closed:

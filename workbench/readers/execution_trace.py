@@ -177,7 +177,7 @@ def _salvaged(data: bytes, error: str) -> tuple[list[_Node], list[str]]:
     if not found:
         return [], damage
     place = Place()
-    place.advance(data[: found.end()])
+    place.advance(data, found.end())
     objects, _, lost, _ = salvage_events(data[found.end() :], place, final=True)
     nodes = []
     for item in objects:

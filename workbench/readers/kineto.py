@@ -23,13 +23,10 @@ from .source import Source
 Number = int | float | str | None
 
 
-_NULL = msgspec.Raw(b"null")
-
-
 class _Args(msgspec.Struct, gc=False):
-    correlation: Number = None
-    external: Number = msgspec.field(name="External id", default=None)
-    stream: Number = None
+    correlation: Number = -1
+    external: Number = msgspec.field(name="External id", default=-1)
+    stream: Number = -1
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements_in: Any = msgspec.field(name="In msg nelems", default=None)
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
@@ -37,8 +34,8 @@ class _Args(msgspec.Struct, gc=False):
     members: Any = msgspec.field(name="Process Group Ranks", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
     dtype: Any = None
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
-    types: msgspec.Raw = msgspec.field(name="Input type", default=_NULL)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=meaning.NULL)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=meaning.NULL)
 
 
 class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
@@ -46,10 +43,10 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
     cat: str | None = ""
     name: str = ""
-    ts: msgspec.Raw = _NULL
-    dur: msgspec.Raw = _NULL
+    ts: msgspec.Raw = meaning.NULL
+    dur: msgspec.Raw = meaning.NULL
     pid: Number = None
-    tid: Number = None
+    tid: Number = -1
     args: _Args | None = None
 
 
@@ -193,6 +190,7 @@ class _Columns:
 
     parts : one dict of int64 arrays a batch (see `_columns`)
     details : arguments of the rows that describe a message or a gradient, by position
+    describe : whether rows of a name do, by the name's code
     dropped : events left out, counted by (what, why)
     """
 
@@ -201,6 +199,7 @@ class _Columns:
     cats: _Codes = field(default_factory=_Codes)
     parts: list[dict] = field(default_factory=list)
     details: dict[int, _Args] = field(default_factory=dict)
+    describe: list[bool] = field(default_factory=list)
     dropped: Counter = field(default_factory=Counter)
     n_rows: int = 0
 
@@ -216,19 +215,26 @@ class _Columns:
         events, start, end = self._usable(events)
         if not events:
             return
-        wanted = set(filter(_describes, {event.name for event in events}))
-        for position, event in enumerate(events, start=self.n_rows):
-            if event.name in wanted and event.args is not None:
-                event.args.dims, event.args.types = event.args.dims.copy(), event.args.types.copy()
-                self.details[position] = event.args
-        self.parts.append(self._columns(events) | {"start_ns": start, "end_ns": end})
+        columns = self._columns(events)
+        for i in np.flatnonzero(self._describing(columns["name"])).tolist():
+            if (args := events[i].args) is not None:
+                if args.dims is not meaning.NULL:  # a copy of their own frees the batch's bytes
+                    args.dims, args.types = args.dims.copy(), args.types.copy()
+                self.details[self.n_rows + i] = args
+        self.parts.append(columns | {"start_ns": start, "end_ns": end})
         self.n_rows += len(events)
+
+    def _describing(self, name: np.ndarray) -> np.ndarray:
+        """Mask of the rows whose arguments tell of a message or a gradient."""
+        new = list(self.names)[len(self.describe) :]
+        self.describe += [meaning.has_shape(name) or is_communication(name) for name in new]
+        return np.array(self.describe)[name]
 
     def _without_bulk(self, events: list[_Event]) -> list[_Event]:
         needed = set(filter(meaning.is_needed, {event.name for event in events}))
         kept = []
         for event in events:
-            cat = _category(event)
+            cat = _category(event).lower()
             if cat in _BULK and event.name not in needed:
                 self.dropped[f"category {cat}", _NOT_WANTED] += 1
             else:
@@ -256,7 +262,7 @@ class _Columns:
             return events, start, start + duration
         self.dropped["ph X", "ts or dur is missing or no usable number"] += int(unknown.sum())
         for i in np.flatnonzero(negative):
-            work = _KINDS.get(_category(events[i])) in ("compute", "memory")
+            work = _KINDS.get(_category(events[i]).lower()) in ("compute", "memory")
             self.dropped["ph X", "negative dur" if work else "unfinished: negative dur"] += 1
         self.dropped = +self.dropped
         usable = ~(unknown | negative)
@@ -270,15 +276,8 @@ class _Columns:
 
 
 def _category(event: _Event) -> str:
-    """The category in lower case; the autograd profiler told it by the process alone."""
-    if event.cat:
-        return event.cat.lower()
-    return _AUTOGRAD.get(event.pid, "") if isinstance(event.pid, str) else ""
-
-
-def _describes(name: str) -> bool:
-    """Whether the arguments of a row of this name tell of a message or a gradient."""
-    return meaning.has_shape(name) or is_communication(name)
+    """The category as written; the autograd profiler told it by the process alone."""
+    return event.cat or _AUTOGRAD.get(event.pid, "")
 
 
 def _from(values: Iterable[int], n: int) -> np.ndarray:
@@ -287,12 +286,10 @@ def _from(values: Iterable[int], n: int) -> np.ndarray:
 
 def _integers(values: list) -> np.ndarray:
     """int64 of each value, -1 where there is none."""
-    if set(map(type, values)) <= {int, type(None)}:
-        try:
-            return _from((-1 if value is None else value for value in values), len(values))
-        except OverflowError:
-            pass
-    known = {value: _integer(value) for value in set(values)}
+    try:
+        return np.array(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):  # text, null or a very large number among them
+        known = {value: _integer(value) for value in set(values)}
     known = {value: -1 if number is None else number for value, number in known.items()}
     return _from(map(known.__getitem__, values), len(values))
 
@@ -343,7 +340,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
     """EVENTS of one rank with times in ns, the category of each row, and LEDGER rows of remarks."""
     column = columns.joined()
     cat, name = column["cat"], column["name"]
-    cats = np.array(list(columns.cats), dtype=object)
+    cats = np.array([cat.lower() for cat in columns.cats], dtype=object)
     kind = np.array([_KINDS.get(cat, "host") for cat in cats], dtype=object)[cat]
     is_comm = np.array([is_communication(name) for name in columns.names], dtype=bool)
     kind[(cats == "kernel")[cat] & is_comm[name]] = "comm"

@@ -3,6 +3,7 @@
 Each function completes columns of a table that `kineto` has just built and still owns.
 """
 
+import bisect
 import re
 
 import msgspec
@@ -11,6 +12,7 @@ import pandas as pd
 
 from .collectives import collective, dtype_bytes
 
+NULL = msgspec.Raw(b"null")  # in the place of a shape that was not recorded
 _GRADIENT = "torch::autograd::AccumulateGrad"
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _CALL = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):|^c10d::|^record_param_comms$")
@@ -193,6 +195,8 @@ def _stated_bytes(args) -> int:
 
 def _shape_bytes(args) -> int:
     """Bytes of an operator's first input from its shape and type; 0 when not recorded."""
+    if args.dims is NULL:
+        return 0
     shape, dtype = _first(args.dims), _first(args.types)
     size = dtype_bytes(dtype) if isinstance(dtype, str) else None
     if size is None or not isinstance(shape, list):
@@ -216,24 +220,23 @@ def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.nd
     host = (table["stream"] == -1) & (table["kind"] != "comm")
     is_call = np.array([bool(_CALL.search(n)) for n in table["name"].cat.categories], dtype=bool)
     calls = np.flatnonzero(is_call[table["name"].cat.codes] & host)
-    external = table["external"].to_numpy()
-    by_id = {external[c]: c for c in calls[::-1] if external[c] != -1}
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-    thread = table["thread"].to_numpy()
+    external, thread = table["external"].to_numpy(), table["thread"].to_numpy()
+    by_id = {external[c]: c for c in calls[::-1] if external[c] != -1}
+    shaped = {c: bool(_shape_bytes(details[c])) for c in calls.tolist()}
     calls = calls[np.argsort(start[calls], kind="stable")]
     by_thread = {t: calls[thread[calls] == t] for t in np.unique(thread[calls])}
-    launch = launches(table)
-    found = np.full(len(table), -1)
-    for row in rows:
-        near = (row, launch[row]) if launch[row] >= 0 else (row,)
-        ids = [by_id[external[r]] for r in near if external[r] in by_id]
-        if not ids and launch[row] >= 0:
-            moment = start[launch[row]]
-            same = by_thread.get(thread[launch[row]], calls[:0])
-            until = np.searchsorted(start[same], moment, side="right")
-            ids = [c for c in same[max(0, until - 8) : until] if end[c] >= moment]
+    opened = {t: start[same].tolist() for t, same in by_thread.items()}
+    found, launch = np.full(len(table), -1), launches(table)
+    for row in rows.tolist():
+        by = int(launch[row])
+        ids = [by_id[external[r]] for r in (row, by) if r >= 0 and external[r] in by_id]
+        if not ids and by >= 0 and thread[by] in by_thread:
+            until = bisect.bisect_right(opened[thread[by]], start[by])
+            near = by_thread[thread[by]][max(0, until - 8) : until]
+            ids = near[end[near] >= start[by]].tolist()
         if ids:
-            found[row] = max(ids, key=lambda c: (bool(_shape_bytes(details[c])), start[c]))
+            found[row] = max(ids, key=lambda c: (shaped[c], start[c]))
     return found
 
 

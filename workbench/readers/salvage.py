@@ -19,9 +19,10 @@ class Place:
     byte: int = 0
     line: int = 1
 
-    def advance(self, passed: bytes) -> None:
-        self.byte += len(passed)
-        self.line += passed.count(b"\n")
+    def advance(self, data: bytes, n: int) -> None:
+        """Pass the first n bytes of the data."""
+        self.byte += n
+        self.line += data.count(b"\n", 0, n)
 
     def at(self, text: str, position: int) -> str:
         before = text[:position]
