@@ -12,7 +12,12 @@ from packaging.utils import canonicalize_name
 from rattler import MatchSpec
 
 ROOT = Path(__file__).parents[1]
-CONDA_NAMES = {"matplotlib-base": "matplotlib", "pytorch": "torch", "seaborn-base": "seaborn"}
+CONDA_NAMES = {
+    "matplotlib-base": "matplotlib",
+    "python-isal": "isal",
+    "pytorch": "torch",
+    "seaborn-base": "seaborn",
+}
 
 
 def project() -> dict:

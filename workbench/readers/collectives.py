@@ -1,7 +1,9 @@
 """Names of collectives as libraries and profilers write them -> the names used here."""
 
 import re
+from functools import lru_cache
 
+cache = lru_cache(maxsize=2**14)  # a trace repeats few names many times
 COMMUNICATION = re.compile(
     r"nccl|rccl|hcom_|msccl|gloo:|mpi:|ucc:"
     r"|multimem_|symm_mem|two_?shot|one_?shot|cross_device_reduce|custom_?all_?reduce"
@@ -31,11 +33,13 @@ _DTYPES = {
 _SIZES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 
 
+@cache
 def is_communication(kernel: str) -> bool:
     """Whether a device kernel of this name is a collective's: NCCL, RCCL, symmetric memory."""
     return COMMUNICATION.search(kernel) is not None
 
 
+@cache
 def collective(name: str) -> str:
     """The collective that a name tells, else "": `ncclDevKernel_AllReduce_Sum_f32` -> all_reduce.
 
@@ -49,6 +53,7 @@ def collective(name: str) -> str:
     return next((op for op, pattern in _PATTERNS.items() if pattern.search(name)), "")
 
 
+@cache
 def dtype_bytes(dtype: str) -> int | None:
     """Bytes of an element of a type as PyTorch or NCCL writes it, None when unknown."""
     name = str(dtype).lower().split("::")[-1].removeprefix("torch.").replace(" ", "")

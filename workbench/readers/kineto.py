@@ -215,12 +215,11 @@ class _Columns:
         events, start, end = self._usable(events)
         if not events:
             return
-        columns = self._columns(events)
+        columns, args = self._columns(events)
         for i in np.flatnonzero(self._describing(columns["name"])).tolist():
-            if (args := events[i].args) is not None:
-                if args.dims is not meaning.NULL:  # a copy of their own frees the batch's bytes
-                    args.dims, args.types = args.dims.copy(), args.types.copy()
-                self.details[self.n_rows + i] = args
+            if args[i].dims is not meaning.NULL:  # a copy of their own frees the batch's bytes
+                args[i].dims, args[i].types = args[i].dims.copy(), args[i].types.copy()
+            self.details[self.n_rows + i] = args[i]
         self.parts.append(columns | {"start_ns": start, "end_ns": end})
         self.n_rows += len(events)
 
@@ -241,16 +240,17 @@ class _Columns:
                 kept.append(event)
         return kept
 
-    def _columns(self, events: list[_Event]) -> dict:
+    def _columns(self, events: list[_Event]) -> tuple[dict, list[_Args]]:
         args = [event.args or _NO_ARGS for event in events]
-        return {
+        columns = {
             "name": _from(map(self.names.__getitem__, [e.name for e in events]), len(events)),
             "cat": _from(map(self.cats.__getitem__, map(_category, events)), len(events)),
             "tid": _integers([event.tid for event in events]),
-            "stream": _integers([a.stream for a in args]),
-            "correlation": _integers([a.correlation for a in args]),
-            "external": _integers([a.external for a in args]),
+            "stream": _integers([each.stream for each in args]),
+            "correlation": _integers([each.correlation for each in args]),
+            "external": _integers([each.external for each in args]),
         }
+        return columns, args
 
     def _usable(self, events: list[_Event]):
         """The events with a time, and their starts and ends in ns; the others are counted."""

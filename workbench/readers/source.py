@@ -1,10 +1,11 @@
 """A file to read: its bytes piece by piece, unpacked when they are gzip."""
 
 import tarfile
-import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+
+from isal import isal_zlib
 
 from ..units import GIB, MIB, format_bytes
 
@@ -77,21 +78,21 @@ class Source:
 
 def _gunzip(first: bytes, stream, damage: list[str]) -> Iterator[bytes]:
     """As much as a gzip stream holds, member by member."""
-    unpacker, size, why = zlib.decompressobj(wbits=31), 0, ""
+    unpacker, size, why = isal_zlib.decompressobj(wbits=31), 0, ""
     try:
         packed = first
         while packed:
             if unpacker.eof:
                 if not packed.strip(b"\0"):  # padding after the last member
                     break
-                unpacker = zlib.decompressobj(wbits=31)
+                unpacker = isal_zlib.decompressobj(wbits=31)
             piece = unpacker.decompress(packed, CHUNK_BYTES)
             size += len(piece)
             if piece:
                 yield piece
             packed = unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**18)
         why = "" if unpacker.eof else "the file ends before its data do"
-    except zlib.error as error:
+    except isal_zlib.error as error:
         why = str(error)
     if why:
         cut = f"the gzip data are cut or damaged ({why}): read {format_bytes(size)} of it"
