@@ -396,3 +396,14 @@ def test_communication_that_was_not_recorded_is_unknown_not_zero(write_trace):
         row = iterations(run.events).iloc[0]
     assert row[["comm_s", "exposed_comm_s", "idle_s"]].isna().all()
     assert row["compute_s"] == pytest.approx(400e-6)
+
+
+def test_a_run_is_taken_for_its_events(write_trace):
+    run = load(write_trace(accumulating(2)))
+    for measure in (iterations, collectives, gradients):
+        pd.testing.assert_frame_equal(measure(run), measure(run.events))
+
+
+def test_a_path_in_place_of_a_run_is_refused():
+    with pytest.raises(ValueError, match="events: expected a DataFrame, got str. Read it first"):
+        iterations("runs/a.json")

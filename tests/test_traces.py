@@ -119,12 +119,14 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_folder_without_traces_says_what_it_holds(tmp_path):
     (tmp_path / "readme.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"no trace in this folder.*found 1 files: readme\.txt"):
+    with pytest.raises(
+        ValueError, match=r"no trace in this folder.*found readme\.txt \(not a trace"
+    ):
         load_run(tmp_path)
 
 
 def test_an_empty_folder_says_so(tmp_path):
-    with pytest.raises(ValueError, match="found 0 files: none"):
+    with pytest.raises(ValueError, match="found no file"):
         load_run(tmp_path)
 
 
@@ -366,3 +368,28 @@ def test_totals_are_read_but_are_no_trace(shared):
     assert read_totals(path)["seconds"].sum() > 0
     with pytest.raises(ValueError, match="totals only"):
         load_run(path)
+
+
+@pytest.mark.parametrize("path", [None, 5, "", []])
+def test_what_is_no_path_is_refused(path):
+    for read in (load_run, read_measurements):
+        with pytest.raises(ValueError, match="expected (a path as text|at least one file)"):
+            read(path)
+
+
+def test_a_sweep_is_one_file(tmp_path, write_trace):
+    with pytest.raises(ValueError, match="expected one file, got a folder"):
+        read_measurements(tmp_path)
+    (tmp_path / "sweep.csv").write_text("n_workers,nbytes,seconds\n2,8,0.5\n")
+    assert len(read_measurements(tmp_path / "*.csv")) == 1
+
+
+def test_a_run_shows_itself_in_a_plain_shell(write_trace):
+    assert repr(load_run(write_trace(WORK, **of_rank(0, 1)))).startswith(
+        "run: trace.json\nranks: 0"
+    )
+
+
+def test_what_is_no_executor_is_refused(write_trace):
+    with pytest.raises(ValueError, match="executor: expected one of concurrent.futures, got 3"):
+        load_run(write_trace(WORK, **of_rank(0, 1)), executor=3)

@@ -1,6 +1,7 @@
 """Which files a path names: a file, a folder, a pattern, a list of them, an archive's members."""
 
 import glob
+import os
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -15,12 +16,22 @@ MAX_MEMBERS = 100_000  # of one archive
 
 def existing(path) -> Path:
     """The path, or FileNotFoundError with where it was looked for."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise ValueError(f"expected a path as text or pathlib.Path, got {type(path).__name__}")
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: no such file or folder (looked in {Path.cwd()}). Check the path."
-        )
+        where = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+        raise FileNotFoundError(f"{path}: no such file or folder{where}. Check the path")
     return path
+
+
+def one(path) -> Path:
+    """The one file that a path or pattern names, else ValueError."""
+    found, folder = named(path)
+    if folder is not None or len(found) != 1:
+        what = "a folder" if folder else f"{len(found)} files"
+        raise ValueError(f"{path}: expected one file, got {what}. Name the file")
+    return found[0]
 
 
 def named(path) -> tuple[list[Path], Path | None]:
@@ -31,9 +42,13 @@ def named(path) -> tuple[list[Path], Path | None]:
     if isinstance(path, list | tuple):
         files = [file for each in path for file in named(each)[0]]
         if not files:
-            raise ValueError(f"expected at least one file, got {path!r}")
+            raise ValueError("expected at least one file, got an empty list")
         return files, None
-    if glob.has_magic(str(path)) and not Path(path).exists():
+    if (
+        isinstance(path, str | os.PathLike)
+        and glob.has_magic(str(path))
+        and not Path(path).exists()
+    ):
         found = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
         if not found:
             raise FileNotFoundError(f"{path}: no file matches (looked in {Path.cwd()})")

@@ -15,7 +15,7 @@ _GRADIENT = "torch::autograd::AccumulateGrad"
 
 
 def iterations(events: pd.DataFrame) -> pd.DataFrame:
-    """ITERATIONS: how each rank spent each iteration.
+    """ITERATIONS: how each rank of a run (or of its EVENTS) spent each iteration.
 
     An iteration lasts from the start of its first kernel to that of the next iteration's first;
     the last one to the end of the last kernel. So the iterations of a rank add up to the span of
@@ -26,6 +26,7 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
     with them the idle time are <NA>, with a warning.
     Raises ValueError when there is no device row to measure.
     """
+    events = _events(events)
     work = _work(events)
     rows = [
         {"rank": rank, "iteration": number, **_spend(mine, low, high)}
@@ -53,8 +54,13 @@ def _without_unknown(table: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{c: table[c].astype("Float64").mask(unknown) for c in columns})
 
 
+def _events(run) -> pd.DataFrame:
+    """The EVENTS of a run, or the table itself, checked."""
+    table = run if isinstance(run, pd.DataFrame) else getattr(run, "events", run)
+    return check(table, _NEEDED, "events")
+
+
 def _work(events: pd.DataFrame) -> pd.DataFrame:
-    check(events, _NEEDED, "events")
     work = events[events["kind"].isin(_WORK) & (events["iteration"] >= 0)]
     if work.empty:
         raise ValueError(
@@ -105,7 +111,7 @@ def collectives(events: pd.DataFrame) -> pd.DataFrame:
     ready when the last kernel of the compute stream launched before it has ended (without a GPU:
     when it is launched, since the host computes). Unknown launches and sizes stay <NA>.
     """
-    check(events, _NEEDED, "events")
+    events = _events(events)
     rows, keys = _ordered_messages(events)
     joined = rows.assign(n=1).groupby(keys, dropna=False, as_index=False)
     table = joined.agg(
@@ -189,7 +195,7 @@ def gradients(run, sizes: pd.DataFrame | None = None) -> pd.DataFrame:
     sizes stay <NA> without either. Iterations with an unusual number of gradients are left out
     with a warning. Raises ValueError when `sizes` does not fit the trace.
     """
-    each = gradients_by_iteration(getattr(run, "events", run))
+    each = gradients_by_iteration(run)
     keys = ["rank", "iteration"]
     count = each.groupby(keys, dropna=False)["index"].transform("size")
     usual = count.mode().max()
@@ -241,7 +247,7 @@ def gradients_by_iteration(events: pd.DataFrame) -> pd.DataFrame:
     first kernel, or of its first operator without a GPU.
     Raises ValueError when there is no such operator.
     """
-    check(events, _NEEDED, "events")
+    events = _events(events)
     operators = events[(events["name"] == _GRADIENT) & (events["iteration"] >= 0)]
     if operators.empty:
         raise ValueError(
@@ -289,7 +295,7 @@ def stragglers(events: pd.DataFrame) -> pd.DataFrame:
     `transfer_s` what was left of its communication. Sorted by `caused_wait_s`, s summed over the
     other ranks. Raises ValueError with fewer than two ranks.
     """
-    check(events, _NEEDED, "events")
+    events = _events(events)
     if events["rank"].nunique() < 2:
         raise ValueError(
             "events: expected the rows of two or more ranks to tell who waits for whom; "
@@ -316,7 +322,7 @@ def repeating(events: pd.DataFrame, least: int = 3) -> pd.DataFrame:
     Columns: name, n, period_s (median), spread (interquartile range of the periods over their
     median), longest period first. Use one with `split`. `least` is the fewest occurrences.
     """
-    check(events, _NEEDED, "events")
+    events = _events(events)
     rows = events[events["kind"].isin(["host", "annotation", "compute", "comm"])]
     rows = rows[rows["rank"].isna() | (rows["rank"] == rows["rank"].min())]
     found = []
@@ -336,7 +342,7 @@ def split(events: pd.DataFrame, name: str) -> pd.DataFrame:
     Rows before the first are outside (-1). A device row belongs to the iteration of its launch.
     Raises ValueError when a rank has no such row.
     """
-    check(events, _NEEDED, "events")
+    events = _events(events)
     number = pd.Series(-1, index=events.index)
     for rank, mine in events.groupby("rank", dropna=False):
         starts = np.sort(mine.loc[mine["name"] == name, "start_s"].to_numpy())

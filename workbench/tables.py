@@ -76,9 +76,15 @@ LEDGER = {
 def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
     """Return the table when it has the columns, else raise a ValueError naming the missing ones."""
     if not isinstance(table, pd.DataFrame):
-        raise ValueError(f"{what}: expected a DataFrame, got {type(table).__name__}")
+        advice = ". Pass its table: run.events" if hasattr(table, "events") else ""
+        advice = advice or ". Read it first" * isinstance(table, str)
+        raise ValueError(f"{what}: expected a DataFrame, got {type(table).__name__}{advice}")
     missing = [column for column in columns if column not in table.columns]
     if missing:
-        wanted = "; ".join(f"{column} ({columns[column]})" for column in missing)
-        raise ValueError(f"{what}: missing column {wanted}. Found: {', '.join(map(str, table))}")
+        wanted = "; ".join(f"{column} ({columns[column]})" for column in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        found = ", ".join(map(str, table.columns[:12])) + (
+            "" if len(table.columns) <= 12 else ", ..."
+        )
+        raise ValueError(f"{what}: missing column {wanted}{more}. Found: {found or 'no column'}")
     return table

@@ -4,7 +4,7 @@ import html
 import os
 import warnings
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,14 +24,17 @@ SWEEPS = (plain, osu, lookup, nccl_tests)
 _TEXT = ("name", "kind", "op", "group")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Run:
     """A recorded training run: name, what its files say of themselves, EVENTS and LEDGER."""
 
     name: str
-    info: dict = field(repr=False)
-    events: pd.DataFrame = field(repr=False)
-    ledger: pd.DataFrame = field(repr=False)
+    info: dict
+    events: pd.DataFrame
+    ledger: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         return "\n".join(f"{key}: {_printable(value)}" for key, value in self._lines())
@@ -87,6 +90,8 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
     """
     if keep not in ("all", "kernels"):
         raise ValueError(f'keep: expected "all" or "kernels", got {keep!r}')
+    if executor is not None and not hasattr(executor, "map"):
+        raise ValueError(f"executor: expected one of concurrent.futures, got {executor!r}")
     paths, folder = files.named(path)
     only = len(paths) == 1 and folder is None
     read = partial(ranks.read_file, strict=only, keep=keep, cached=_cache_folder(cache))
@@ -125,7 +130,7 @@ def read_measurements(path) -> pd.DataFrame:
         what, damage = "table", []
         table, problems = plain.from_table(path)
     else:
-        source = Source(files.existing(path))
+        source = Source(files.one(path))
         reader = next((r for r in SWEEPS if r.recognises(source.head)), nccl_tests)
         table, problems = reader.read(source.text(), source.file)
         what, damage = path, source.damage
@@ -140,7 +145,7 @@ def read_totals(path) -> pd.DataFrame:
     Columns: kind, op, name, n_calls, seconds, mean_s, min_s, max_s. Such a table knows nothing of
     overlap. Raises FileNotFoundError, or ValueError when the file is no such table.
     """
-    source = Source(files.existing(path))
+    source = Source(files.one(path))
     return totals.read_totals(source.text(), source.file)
 
 
@@ -154,7 +159,7 @@ def add_sizes(run: Run, path, rank: int | None = None) -> Run:
     ranks_seen = events["rank"].unique()
     if len(ranks_seen) > 1 and rank not in ranks_seen:
         raise ValueError(f"rank: expected one of {ranks_seen.tolist()}, got {rank}")
-    source = Source(files.existing(path))
+    source = Source(files.one(path))
     mine = events if len(ranks_seen) == 1 else events[events["rank"] == rank]
     joined = execution_trace.join(mine, execution_trace.messages(source))
     columns = ["op", "nbytes", "n_workers"]
@@ -179,7 +184,7 @@ def _no_trace(path, paths: list[Path], ledger: list[dict]) -> str:
     found = "; ".join(f"{Path(row['file']).name} ({row['why'][:80]})" for row in ledger[:3])
     return (
         f"{path}: no trace in this folder, list or archive. Expected traces such as PyTorch's "
-        f"(.json or .json.gz, one a rank); found {len(paths)} files: {found or 'none'}"
+        f"(.json or .json.gz, one a rank); found {found or 'no file'}"
     )
 
 

@@ -50,10 +50,10 @@ def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
 
 
 NO_MESSAGES = (
-    "none: the host called collectives, but the profiler recorded no communication kernel, "
+    "the host called collectives, but the profiler recorded no communication kernel, "
     "so the time of communication is unknown, not 0"
 )
-NO_KERNELS = "none: the profiler recorded no GPU kernel, so compute and communication are unknown"
+NO_KERNELS = "the profiler recorded no GPU kernel, so compute and communication are unknown"
 HOST_RUN = "no GPU in this run: the main thread's operators compute, gloo annotations communicate"
 
 
