@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.costs import Affine, Link, Ring, bus_bandwidth
+from workbench.costs import Affine, Link, Ring, bus_bandwidth, shown
+from workbench.fits import fit_all_reduce
 
 LINK = Link(alpha=10e-6, beta=1e-9)
 
@@ -73,7 +74,7 @@ def test_ring_and_affine_on_one_link_are_different_costs():
     assert Ring(LINK) != Affine(LINK)
 
 
-@pytest.mark.parametrize("value", [-1e-6, float("nan"), float("inf"), "fast", None])
+@pytest.mark.parametrize("value", [-1e-6, float("nan"), float("inf"), "fast", "1", True, None])
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_link_refuses_impossible_numbers(name, value):
     with pytest.raises(ValueError, match=f"Link {name}"):
@@ -85,11 +86,57 @@ def test_a_link_refuses_an_array():
         Link(0.0, [1e-9, 2e-9])
 
 
-@pytest.mark.parametrize("n_workers", [0, -2, 1.5, float("nan"), [2, 0], pd.array([2, pd.NA])])
+def test_a_ring_over_no_link_is_refused_with_what_to_write():
+    with pytest.raises(ValueError, match=r"Ring: expected a Link, got 5; write Ring.Link.alpha"):
+        Ring(5)
+
+
+def test_a_link_forgotten_as_a_class_is_named_a_class():
+    with pytest.raises(ValueError, match="Affine: expected a Link, got the class Link; write Aff"):
+        Affine(Link)
+
+
+def test_a_ring_over_a_fit_asks_for_its_link():
+    table = pd.DataFrame({"op": "all_reduce", "n_workers": 4, "n_nodes": 1, "nbytes": [1e3, 1e6]})
+    fit = fit_all_reduce(table.assign(seconds=Ring(LINK)(table["nbytes"], 4)))
+    with pytest.raises(ValueError, match="Ring: expected a Link, got Fit; pass fit.model.link"):
+        Ring(fit)
+
+
+NO_WORKERS = [0, -2, 1.5, float("nan"), [2, 0], pd.array([2, pd.NA])]
+NO_NUMBERS = ["8", True, None, ["8", 16], [True, 2], np.array(["8"]), np.array([True])]
+
+
+@pytest.mark.parametrize("n_workers", NO_WORKERS + NO_NUMBERS)
 @pytest.mark.parametrize("kind", [Ring, Affine])
 def test_costs_refuse_impossible_workers(kind, n_workers):
-    with pytest.raises(ValueError, match="n_workers"):
+    with pytest.raises(ValueError, match="n_workers: expected whole numbers from 1 up, got "):
         kind(LINK)(8, n_workers)
+
+
+def test_a_number_in_quotes_is_shown_with_what_to_do():
+    with pytest.raises(ValueError, match="n_workers: .* got '8'; write it without quotes"):
+        Ring(LINK)(8, ["8", 16])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1 / 3, "0.333333"),
+        (np.float64(2e-7), "2e-07"),
+        (26_214_400, "26214400"),
+        (True, "True"),
+        (None, "None"),
+        ("ring", "'ring'"),
+        ("x" * 100, f"'{'x' * 40}' and more"),
+        (Ring, "the class Ring"),
+        (max, "max"),
+        (pd.DataFrame({"nbytes": [1, 2]}), "DataFrame"),
+        (LINK, "Link"),
+    ],
+)
+def test_messages_show_numbers_rounded_and_objects_by_their_type(value, text):
+    assert shown(value) == text
 
 
 @pytest.mark.parametrize("nbytes", [-1, float("nan"), [8, -8], "8 MiB", pd.array([8, pd.NA])])

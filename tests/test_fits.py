@@ -226,6 +226,59 @@ def test_an_impossible_value_is_named_with_its_row(column, value):
         fit_all_reduce(table)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "ring"}, "kind: expected a class of cost.*, got 'ring'; write kind=Ring"),
+        ({"kind": Link}, "kind: expected a class of cost.*, got the class Link; write kind=Ring"),
+        ({"kind": Ring(LINK)}, "kind: expected a class of cost.*, got Ring; write kind=Ring"),
+        ({"min_bytes": "1MiB"}, r"min_bytes: .*, got '1MiB'; write 1 MiB as 1 \* MIB"),
+        ({"min_bytes": None}, "min_bytes: expected one number of bytes, got None"),
+        ({"measurements": "sweep.csv"}, r"got 'sweep.csv'; pass .* read_measurements\(path\)"),
+        ({"measurements": Path("a.csv")}, r"got PosixPath; pass .* read_measurements\(path\)"),
+        ({"measurements": None}, "measurements: expected a DataFrame, got None; pass a MEASURE"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_with_what_to_write(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fit_all_reduce(**({"measurements": timings(Ring(LINK), SIZES)} | arguments))
+
+
+def test_a_fit_is_not_fitted_again():
+    with pytest.raises(ValueError, match="measurements: expected a DataFrame, got Fit; pass a ME"):
+        fit_all_reduce(fit_all_reduce(timings(Ring(LINK), SIZES)))
+
+
+def test_a_size_in_words_is_named_with_its_row():
+    table = timings(Ring(LINK), SIZES).astype({"nbytes": object})
+    table.loc[3, "nbytes"] = "1 MiB"
+    with pytest.raises(ValueError, match="nbytes of row 3: .*got 1 MiB"):
+        fit_all_reduce(table)
+
+
+def test_one_row_is_said_in_the_singular():
+    with pytest.raises(ValueError, match="got 1 row to fit, 0 set aside"):
+        fit_all_reduce(timings(Ring(LINK), [2**20], workers=[8]))
+
+
+def test_a_fit_reads_in_two_lines():
+    # the known link is 20 us and 0.2 ns a byte, so 5 GB/s; ten sizes by three numbers of workers
+    assert repr(fit_all_reduce(timings(Ring(LINK), SIZES))).splitlines()[0] == (
+        "Fit of Ring: alpha 20 us a hop, bandwidth 5 GB/s moved"
+    )
+    noisy = fit_all_reduce(timings(Ring(LINK), SIZES, noise=0.05))
+    mean = 100 * np.abs(noisy.relative_errors()).mean()
+    assert repr(noisy).splitlines()[1:] == [
+        f"  mean error {mean:.3g} % over 30 points, 0 set aside; fit.card() tells more"
+    ]
+
+
+def test_a_fit_without_a_price_a_byte_reads_unbounded():
+    table = timings(Affine(LINK), [1e3, 1e6], workers=[2]).assign(seconds=[2e-3, 1e-3])
+    with pytest.warns(UserWarning, match="beta came out"):
+        assert "bandwidth unbounded" in repr(fit_all_reduce(table, kind=Affine))
+
+
 def test_a_missing_column_is_named():
     with pytest.raises(ValueError, match="missing column seconds"):
         fit_all_reduce(timings(Ring(LINK), SIZES).drop(columns="seconds"))

@@ -38,9 +38,10 @@ def test_one_message_is_ready_with_the_last_gradient():
 
 
 def test_ddp_closes_a_bucket_after_the_gradient_that_crosses_its_limit():
-    # limits 10 then 20: 6+6 crosses 10; 19+30 crosses 20; 20 reaches 20 alone; 1 is left over
-    buckets = fuse(gradients([6, 6, 19, 30, 20, 1]), DDPBuckets(first_bytes=10, cap_bytes=20))
-    assert buckets["nbytes"].tolist() == [12, 49, 20, 1]
+    # limits 10 K then 20 K: 6+6 crosses 10; 19+30 crosses 20; 20 reaches 20 alone; 1 is left over
+    sizes = [6000, 6000, 19000, 30000, 20000, 1000]
+    buckets = fuse(gradients(sizes), DDPBuckets(first_bytes=10_000, cap_bytes=20_000))
+    assert buckets["nbytes"].tolist() == [12000, 49000, 20000, 1000]
     assert buckets["n_gradients"].tolist() == [2, 2, 1, 1]
     assert buckets["ready_s"].tolist() == [2, 4, 5, 6]
 
@@ -83,8 +84,8 @@ def ddp_by_search(sizes, first_bytes, cap_bytes) -> list[int]:
     return buckets
 
 
-SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=60)
-LIMIT = st.integers(1, 3000)
+SIZES = st.lists(st.integers(1, 10**6), min_size=1, max_size=60)
+LIMIT = st.integers(1024, 3 * 10**6)
 
 
 @repeatable
@@ -131,13 +132,32 @@ def test_a_bucket_is_ready_with_its_last_gradient(grouping):
 def test_the_gradients_are_left_as_they_were():
     table = gradients([5, 7, 9])
     before = table.copy(deep=True)
-    fuse(table, DDPBuckets(10, 10))
+    fuse(table, DDPBuckets(2000, 2000))
     pd.testing.assert_frame_equal(table, before)
 
 
 def test_nullable_sizes_without_gaps_are_fine():
     table = gradients([5, 7]).astype({"nbytes": "Int64", "ready_s": "Float64"})
     assert fuse(table, OneMessage())["nbytes"].tolist() == [12]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (DDPBuckets, r"fusion: got the class DDPBuckets; write DDPBuckets\(\)"),
+        (PerTensor, r"fusion: got the class PerTensor; write PerTensor\(\)"),
+        ("ddp", r"fusion: expected a callable, got 'ddp'; write DDPBuckets\(\)"),
+    ],
+)
+def test_a_policy_without_brackets_is_told_to_be_called(policy, message):
+    with pytest.raises(ValueError, match=message):
+        fuse(gradients([5, 7]), policy)
+
+
+def test_unknown_sizes_name_the_call_that_sizes_them():
+    table = gradients(pd.array([pd.NA], dtype="Int64"))
+    with pytest.raises(ValueError, match=r"gradients\(run, sizes=table of data/models\)"):
+        fuse(table, OneMessage())
 
 
 def test_unknown_sizes_ask_for_a_model_table():
@@ -178,4 +198,19 @@ def test_a_policy_that_forgets_gradients_is_refused():
 def test_a_bucket_limit_is_above_zero(limits):
     name = next(iter(limits))
     with pytest.raises(ValueError, match=f"DDPBuckets {name}: expected bytes above 0"):
+        DDPBuckets(**limits)
+
+
+@pytest.mark.parametrize("limit", ["25MiB", None, True, [25 * MIB]])
+def test_a_bucket_limit_is_a_number(limit):
+    with pytest.raises(ValueError, match=r"DDPBuckets first_bytes: .*write 25 MiB as 25 \* MIB"):
+        DDPBuckets(limit)
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"), [({"first_bytes": 25}, "first_bytes"), ({"cap_bytes": 25}, "cap_bytes")]
+)
+def test_a_bucket_limit_that_looks_like_mebibytes_is_warned_of(limits, name):
+    advice = rf"DDPBuckets {name}: 25 bytes: sizes are bytes, 25 MiB is 25 \* MIB"
+    with pytest.warns(UserWarning, match=advice):
         DDPBuckets(**limits)

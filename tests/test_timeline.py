@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.costs import Affine, Link, Ring
+from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor
 from workbench.iterations import collectives, iterations
 from workbench.tables import EVENTS, TIMELINE
@@ -24,14 +25,14 @@ def buckets(ready) -> pd.DataFrame:
 
 
 def scenario(**changes) -> Scenario:
-    """Three gradients of 100, 200 and 300 bytes at 1, 2 and 4 s; a message takes 1 s + 10 ms/byte.
+    """Gradients of 1000, 2000 and 3000 bytes at 1, 2 and 4 s; a message takes 1 s + 1 ms/byte.
 
     Per tensor: 1 to 3, 3 to 6, 6 to 10; backward ends at 5, so 5 s are exposed.
     """
     gradients = pd.DataFrame(
-        {"name": ["c", "b", "a"], "nbytes": [100, 200, 300], "ready_s": [1.0, 2.0, 4.0]}
+        {"name": ["c", "b", "a"], "nbytes": [1000, 2000, 3000], "ready_s": [1.0, 2.0, 4.0]}
     )
-    given = {"all_reduce": Affine(Link(1.0, 0.01)), "fusion": PerTensor()}
+    given = {"all_reduce": Affine(Link(1.0, 0.001)), "fusion": PerTensor()}
     base = Scenario(gradients, one_worker_s=10.0, backward_s=5.0, n_workers=2, **given)
     return replace(base, **changes)
 
@@ -101,7 +102,7 @@ def test_prediction_by_hand():
 
 
 def test_fusing_saves_latency_and_loses_overlap():
-    # one message of 600 bytes: ready at 4, 7 s long, ends at 11: 6 s exposed
+    # one message of 6000 bytes: ready at 4, 7 s long, ends at 11: 6 s exposed
     assert predict(scenario(fusion=OneMessage())).exposed_comm_s == pytest.approx(6)
 
 
@@ -126,7 +127,7 @@ def test_a_last_gradient_late_by_rounding_exposes_nothing():
 
 
 GRID = {
-    "fusion": [PerTensor(), OneMessage(), DDPBuckets(150, 250)],
+    "fusion": [PerTensor(), OneMessage(), DDPBuckets(1500, 2500)],
     "n_workers": [1, 2, 7, 64],
     "overlap": [True, False],
 }
@@ -168,8 +169,20 @@ def test_a_sweep_without_a_grid_is_the_prediction():
     ("grid", "message"),
     [
         ({"workers": [1, 2]}, "gradients, one_worker_s, .*n_workers, .*overlap; got 'workers'"),
-        ({"n_workers": 8}, "n_workers: expected a list of values, got 8"),
+        ({"n_workers": 8}, r"n_workers: expected a list of values, got 8; write n_workers=\["),
+        ({"n_workers": "8"}, "n_workers: expected a list of values, got '8'"),
+        ({"n_workers": None}, "n_workers: expected a list of values, got None"),
+        ({"n_workers": ["8", 16]}, "n_workers: expected whole numbers from 1 up, got '8'"),
+        ({"n_workers": [True, 2]}, "n_workers: expected whole numbers from 1 up, got True"),
+        ({"n_workers": [None]}, "n_workers: expected whole numbers from 1 up, got None"),
+        ({"n_workers": [2.5]}, "n_workers: expected whole numbers from 1 up, got 2.5"),
+        ({"n_workers": [[1, 2]]}, "n_workers: expected a flat list"),
         ({"fusion": PerTensor()}, "fusion: expected a list of values, got PerTensor"),
+        ({"fusion": [DDPBuckets]}, r"fusion: got the class DDPBuckets; write DDPBuckets\(\)"),
+        (
+            {"gradients": scenario().gradients},
+            "gradients: expected a list of values, got DataFrame",
+        ),
         ({"n_workers": []}, "n_workers: expected at least one value"),
         ({"n_workers": [1, 0]}, "n_workers: expected whole numbers from 1 up, got 0"),
         ({"backward_s": [5.0, 50.0]}, "backward_s: expected at most one_worker_s"),
@@ -185,19 +198,107 @@ def test_a_sweep_refuses_what_a_scenario_does_not_know(grid, message):
     [
         ({"one_worker_s": 0.0}, "one_worker_s: expected s above 0"),
         ({"one_worker_s": np.nan}, "one_worker_s: expected s above 0, got nan"),
-        ({"backward_s": 10.1}, "backward_s: expected at most one_worker_s, 10.0 s; got 10.1"),
-        ({"backward_s": 3.9}, "backward_s: expected the last gradient's ready time, 4.0 s"),
+        ({"backward_s": 10.1}, "backward_s: expected at most one_worker_s, 10 s; got 10.1"),
+        ({"backward_s": 3.9}, "backward_s: expected the last gradient's ready time, 4 s"),
         ({"backward_s": np.nan}, "backward_s: expected .*got nan"),
         ({"n_workers": 0}, "n_workers: expected whole numbers from 1 up, got 0"),
         ({"n_workers": 2.5}, "n_workers: expected whole numbers from 1 up, got 2.5"),
         ({"n_workers": [2, 4]}, "n_workers: expected one number; use sweep"),
-        ({"all_reduce": 1e-3}, "all_reduce: expected a callable, got 0.001"),
-        ({"fusion": "ddp"}, "fusion: expected a callable, got 'ddp'"),
+        ({"one_worker_s": 1e9 / 3, "backward_s": 1e9}, "3.33333e.08 s; got 1e.09"),
+        ({"n_workers": "8"}, "n_workers: expected whole numbers from 1 up, got '8'; write it with"),
+        ({"n_workers": True}, "n_workers: expected whole numbers from 1 up, got True"),
+        ({"n_workers": None}, "n_workers: expected whole numbers from 1 up, got None"),
+        ({"overlap": "no"}, "overlap: expected True or False, got 'no'"),
+        ({"all_reduce": 1e-3}, "all_reduce: expected a callable, got 0.001; write Ring.Link.alpha"),
+        (
+            {"all_reduce": Ring},
+            r"all_reduce: got the class Ring; write Ring\(Link\(alpha, beta\)\)",
+        ),
+        (
+            {"all_reduce": Link},
+            r"all_reduce: got the class Link; write Ring\(Link\(alpha, beta\)\)",
+        ),
+        ({"all_reduce": Link(0, 0)}, "all_reduce: expected a callable, got Link; write Ring"),
+        ({"fusion": "ddp"}, r"fusion: expected a callable, got 'ddp'; write DDPBuckets\(\)"),
+        ({"fusion": DDPBuckets}, r"fusion: got the class DDPBuckets; write DDPBuckets\(\)"),
+        (
+            {"fusion": Ring(Link(0, 0))},
+            "fusion: expected a policy .*got a cost, Ring; name the two",
+        ),
     ],
 )
 def test_a_scenario_refuses_what_cannot_be(changes, message):
     with pytest.raises(ValueError, match=message):
         scenario(**changes)
+
+
+@pytest.mark.parametrize(
+    "value", [pd.Series([10.0]), pd.DataFrame({"s": [10.0]}), "10", None, True]
+)
+@pytest.mark.parametrize(
+    ("name", "advice"), [("one_worker_s", r"\['duration_s'\].median"), ("backward_s", "ready_s")]
+)
+def test_a_time_is_one_number_and_never_a_table(name, advice, value):
+    with pytest.raises(ValueError, match=f"^{name}: expected one number of s, got [^\n]*{advice}"):
+        scenario(**{name: value})
+
+
+def test_a_fit_in_place_of_its_cost_is_told_to_pass_the_model():
+    table = pd.DataFrame({"op": "all_reduce", "n_workers": 4, "n_nodes": 1, "nbytes": [1e3, 1e6]})
+    fit = fit_all_reduce(table.assign(seconds=[1e-3, 2e-3]))
+    with pytest.raises(ValueError, match="^all_reduce: .*got Fit; pass fit.model$"):
+        scenario(all_reduce=fit)
+
+
+@pytest.mark.parametrize("step", [predict, sweep])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (scenario().gradients, "expected a Scenario, got DataFrame; build one: Scenario"),
+        (predict(scenario()), "expected a Scenario, got Prediction; pass prediction.scenario"),
+        (Scenario, "expected a Scenario, got the class Scenario; build one"),
+    ],
+)
+def test_what_is_no_scenario_is_named_by_its_type(step, given, message):
+    with pytest.raises(ValueError, match=f"^{step.__name__}: {message}"):
+        step(given)
+
+
+def test_a_grid_without_its_name_is_no_executor():
+    with pytest.raises(ValueError, match=r"executor: .*got range; .*n_workers=\[1, 2, 4\]"):
+        sweep(scenario(), range(1, 9))
+
+
+def test_a_one_worker_time_in_milliseconds_is_warned_of():
+    # 5 of 10 000 is 0.05 %
+    with pytest.warns(UserWarning, match="another unit: backward takes only 0.05 % of it"):
+        scenario(one_worker_s=10_000.0)
+
+
+def test_two_per_cent_of_backward_is_taken_as_it_is():
+    assert scenario(one_worker_s=250.0).one_worker_s == 250.0
+
+
+def test_a_scenario_reads_in_three_lines():
+    assert repr(scenario(fusion=DDPBuckets(1500, 2500))).splitlines() == [
+        "Scenario: 3 gradients, 5.86 KiB; 2 workers, T1 10.0 s, backward 5.00 s",
+        "  all_reduce Affine(link=Link(alpha=1.0, beta=0.001))",
+        "  fusion DDPBuckets(first_bytes=1500, cap_bytes=2500)",
+    ]
+
+
+def test_a_scenario_says_when_nothing_overlaps():
+    assert "1 worker, T1 10.0 s, backward 5.00 s, no overlap\n" in repr(
+        scenario(overlap=False, n_workers=1)
+    )
+
+
+def test_a_prediction_reads_in_two_lines():
+    # by hand: 5 s exposed after 10 s, three messages
+    assert repr(predict(scenario())).splitlines() == [
+        "Prediction: scaling factor 0.667 on 2 workers",
+        "  iteration 15.0 s, exposed communication 5.00 s, 3 messages",
+    ]
 
 
 def test_a_scenario_refuses_gradients_without_sizes():
@@ -235,7 +336,7 @@ def test_a_predicted_iteration_measures_as_predicted(policy, overlap, n_workers)
 def test_predicted_messages_measure_as_scheduled():
     prediction = predict(scenario())
     found = collectives(prediction.to_events())
-    assert found["nbytes"].tolist() == [100, 200, 300]
+    assert found["nbytes"].tolist() == [1000, 2000, 3000]
     # backward begins at 10 - 5 s of the iteration
     assert (found["start_s"] - 5).tolist() == pytest.approx([1, 3, 6])
     assert found["n_workers"].tolist() == [2, 2, 2]

@@ -10,6 +10,7 @@ the bus bandwidth of nccl-tests. A lone worker sends nothing, so every cost is 0
 """
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -32,9 +33,23 @@ class Link:
 
 @dataclass(frozen=True)
 class LinkCost:
-    """A collective over one link; a kind says how many hops it makes and what it moves."""
+    """A collective over one link; a kind says how many hops it makes and what it moves.
+
+    Raises ValueError for anything but a Link.
+    """
 
     link: Link
+
+    def __post_init__(self):
+        if isinstance(self.link, Link):
+            return
+        kind, has_model = type(self).__name__, hasattr(self.link, "model")
+        advice = (
+            "pass fit.model.link, or use fit.model as it is"
+            if has_model
+            else (f"write {kind}(Link(alpha, beta)), alpha in s a message hop, beta in s a byte")
+        )
+        raise ValueError(f"{kind}: expected a Link, got {shown(self.link)}; {advice}")
 
     def __call__(self, nbytes, n_workers):
         """Return the seconds of a message, messages * alpha + moved * beta, broadcast over both."""
@@ -109,20 +124,62 @@ def bus_bandwidth(nbytes, seconds, n_workers, op: str = "all_reduce"):
 
 def whole_workers(n_workers) -> np.ndarray:
     """Return n_workers as floats, or raise ValueError unless all are whole and at least 1."""
-    n = _numbers(n_workers, "n_workers")
+    expected = "whole numbers from 1 up"
+    n = _numbers(n_workers, "n_workers", expected)
     wrong = n[(n < 1) | (n != np.floor(n))]
     if wrong.size:
-        raise ValueError(f"n_workers: expected whole numbers from 1 up, got {wrong.flat[0]:g}")
+        raise ValueError(f"n_workers: expected {expected}, got {shown(wrong.flat[0])}")
     return n
 
 
-def _numbers(values, name: str) -> np.ndarray:
+def shown(value) -> str:
+    """Return a value as a message shows it: a number or a short text, else the name of its type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, str):
+        return repr(str(value)) if len(value) <= 40 else f"{value[:40]!r} and more"
+    if value is None or isinstance(value, bool | np.bool_ | Integral):
+        return str(value)
+    if isinstance(value, Real):
+        return f"{float(value):.6g}"
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def one_number(value, what: str, advice: str):
+    """Return a plain number as it is, or raise ValueError: what was expected, found, and advice."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{what}, got {shown(value)}; {advice}")
+    return value
+
+
+def check_callable(value, name: str, example: str):
+    """Return a cost or a policy, or raise ValueError for a class, a fit, or what is not callable.
+
+    `example` says how to write one, such as Ring(Link(alpha, beta)).
+    """
+    if isinstance(value, type):
+        called = example if value is Link else value.__name__ + example[example.index("(") :]
+        raise ValueError(f"{name}: got {shown(value)}; write {called}")
+    if not callable(value):
+        advice = "pass fit.model" if hasattr(value, "model") else f"write {example}"
+        raise ValueError(f"{name}: expected a callable, got {shown(value)}; {advice}")
+    return value
+
+
+def _numbers(values, name: str, expected: str = "finite numbers from 0 up") -> np.ndarray:
     """Return the values as floats, or raise ValueError unless all are finite and at least 0."""
     try:
-        numbers = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: expected numbers from 0 up, got {values!r}") from error
+        # NumPy alone would read "8" and True as numbers, also beside numbers in a list
+        array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
+        each = () if array.dtype.kind in "iuf" else array.flat
+        odd = [v for v in each if isinstance(v, bool) or not isinstance(v, Real)]
+        numbers = None if odd else np.asarray(array, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        odd = [values]
+    if odd:
+        advice = "; write it without quotes" if isinstance(odd[0], str) else ""
+        raise ValueError(f"{name}: expected {expected}, got {shown(odd[0])}{advice}")
     wrong = numbers[~((numbers >= 0) & (numbers < np.inf))]
     if wrong.size:
-        raise ValueError(f"{name}: expected finite numbers from 0 up, got {wrong.flat[0]:g}")
+        raise ValueError(f"{name}: expected {expected}, got {shown(wrong.flat[0])}")
     return numbers

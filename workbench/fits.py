@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 
-from .costs import Link, Ring
+from .costs import Link, LinkCost, Ring, one_number, shown
 from .tables import MEASUREMENTS, check
 from .units import GB, US, format_bytes
 
@@ -28,6 +28,17 @@ class Fit:
     results: object
     measurements: pd.DataFrame
     set_aside: pd.DataFrame
+
+    def __repr__(self) -> str:
+        alpha, beta = (float(self.results.params.get(name, 0.0)) for name in ("alpha", "beta"))
+        bandwidth = f"{_text(1 / beta / GB)} GB/s" if beta else "unbounded"
+        error = 100 * np.abs(self.relative_errors()).mean()
+        return (
+            f"Fit of {type(self.model).__name__}: alpha {_text(alpha / US)} us a hop, "
+            f"bandwidth {bandwidth} moved\n"
+            f"  mean error {error:.3g} % over {len(self.measurements)} points, "
+            f"{len(self.set_aside)} set aside; fit.card() tells more"
+        )
 
     def relative_errors(self) -> np.ndarray:
         """Return predicted / measured - 1 for every row fitted, shape (n_rows,)."""
@@ -95,10 +106,10 @@ def fit_all_reduce(measurements: pd.DataFrame, kind=Ring, min_bytes: float = 0) 
     `Fit.set_aside`. A parameter that comes out negative, which no link has, is held at 0 and the
     other fitted anew, with a warning.
 
-    Raises ValueError for a time that is not positive, an unknown size or number of workers, or
-    rows that cannot tell alpha from beta.
+    Raises ValueError for a time that is not positive, an unknown size or number of workers, rows
+    that cannot tell alpha from beta, or an argument of another kind.
     """
-    check(measurements, MEASUREMENTS, "measurements")
+    _refuse_arguments(measurements, kind, min_bytes)
     why = _reasons(measurements, min_bytes)
     rows = measurements[why == ""]
     set_aside = measurements.assign(why=why)[why != ""]
@@ -127,6 +138,21 @@ def design(model, nbytes, n_workers) -> pd.DataFrame:
     )
 
 
+def _refuse_arguments(measurements, kind, min_bytes):
+    if not isinstance(measurements, pd.DataFrame):
+        raise ValueError(
+            f"measurements: expected a DataFrame, got {shown(measurements)}; "
+            "pass a MEASUREMENTS table: read_measurements(path)"
+        )
+    check(measurements, MEASUREMENTS, "measurements")
+    if kind is Link or isinstance(kind, LinkCost) or not callable(kind):
+        raise ValueError(
+            f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
+            "write kind=Ring"
+        )
+    one_number(min_bytes, "min_bytes: expected one number of bytes", "write 1 MiB as 1 * MIB")
+
+
 def _weighted(columns: pd.DataFrame, seconds: np.ndarray):
     return sm.WLS(seconds, columns, weights=seconds**-2.0).fit()
 
@@ -152,7 +178,8 @@ def _reasons(measurements: pd.DataFrame, min_bytes: float) -> pd.Series:
 
 def _known(measurements: pd.DataFrame, name: str, wanted: np.ndarray, above: float) -> np.ndarray:
     """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
-    values = measurements[name].astype("Float64").to_numpy(float, na_value=np.nan)
+    values = pd.to_numeric(measurements[name], errors="coerce").astype("Float64")
+    values = values.to_numpy(float, na_value=np.nan)
     wrong = wanted & ~((values > above) & (values < np.inf))
     if wrong.any():
         row = int(wrong.argmax())
@@ -165,7 +192,8 @@ def _known(measurements: pd.DataFrame, name: str, wanted: np.ndarray, above: flo
 
 def _refuse_undetermined(columns: pd.DataFrame, seconds: np.ndarray, set_aside: pd.DataFrame):
     """Raise ValueError when the rows leave alpha or beta free."""
-    left = f"{len(columns)} rows to fit, {len(set_aside)} set aside"
+    rows = "row" if len(columns) == 1 else "rows"
+    left = f"{len(columns)} {rows} to fit, {len(set_aside)} set aside"
     reasons = "; ".join(sorted(set_aside["why"].unique()))
     left = f"{left} ({reasons})" if reasons else left
     if len(columns) < 2:

@@ -5,13 +5,15 @@ the same number or the next. Only consecutive gradients share a bucket, so a pol
 cutting the backward order.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from .costs import check_callable, one_number, shown
 from .tables import GRADIENTS, check
-from .units import MIB
+from .units import KIB, MIB
 
 
 def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
@@ -20,9 +22,10 @@ def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
     A bucket is ready with its last gradient; bytes and gradients are neither lost nor added.
     Columns: n_gradients, nbytes (bytes), ready_s (s since backward began).
 
-    Raises ValueError for an incomplete GRADIENTS table (see check_gradients) or when the policy
-    does not return consecutive bucket numbers.
+    Raises ValueError for an incomplete GRADIENTS table (see check_gradients), or when the policy
+    is a class or does not return consecutive bucket numbers.
     """
+    check_callable(policy, "fusion", "DDPBuckets()")
     check_gradients(gradients)
     first = _first_gradients(policy(gradients), len(gradients), policy)
     last = np.append(first[1:], len(gradients)) - 1
@@ -59,6 +62,7 @@ class DDPBuckets:
     the limit is included, so buckets overshoot. The defaults are DDP's own (1 MiB, then 25 MiB);
     `bucket_cap_mb=25` given by hand has no small first bucket: DDPBuckets(25 * MIB, 25 * MIB).
     Source: compute_bucket_assignment_by_size, torch/csrc/distributed/c10d/reducer.cpp (2.14).
+    A limit below 1 KiB is warned of: it may be meant in MiB.
     """
 
     first_bytes: int = 1 * MIB
@@ -66,9 +70,16 @@ class DDPBuckets:
 
     def __post_init__(self):
         for name in ("first_bytes", "cap_bytes"):
-            if not getattr(self, name) > 0:
-                got = getattr(self, name)
-                raise ValueError(f"DDPBuckets {name}: expected bytes above 0, got {got!r}")
+            expected = f"DDPBuckets {name}: expected bytes above 0"
+            nbytes = one_number(getattr(self, name), expected, "write 25 MiB as 25 * MIB")
+            if not nbytes > 0:
+                raise ValueError(f"{expected}, got {shown(nbytes)}")
+            if nbytes < KIB:
+                warnings.warn(
+                    f"DDPBuckets {name}: {shown(nbytes)} bytes: sizes are bytes, "
+                    f"{shown(nbytes)} MiB is {shown(nbytes)} * MIB",
+                    stacklevel=3,
+                )
 
     def __call__(self, gradients: pd.DataFrame) -> np.ndarray:
         numbers, number, held = [], 0, 0
@@ -94,7 +105,8 @@ def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
         raise ValueError(
             f"gradients: nbytes is unknown for {unknown.sum()} of {len(gradients)} gradients, "
             f"first {gradients['name'][unknown].iloc[0]!r}. The trace holds no shapes: pass a "
-            "model table with the size of every gradient, or record with record_shapes=True"
+            "model table, gradients(run, sizes=table of data/models), or record with "
+            "record_shapes=True"
         )
     nbytes = gradients["nbytes"].to_numpy(float)
     _refuse(gradients, "nbytes", ~((nbytes >= 0) & (nbytes % 1 == 0)), "whole bytes from 0 up")
@@ -117,13 +129,13 @@ def _first_gradients(numbers, n_gradients: int, policy) -> np.ndarray:
     numbers = np.asarray(numbers)
     if numbers.shape != (n_gradients,):
         raise ValueError(
-            f"{policy}: expected one bucket number for each of {n_gradients} gradients, "
+            f"{shown(policy)}: expected one bucket number for each of {n_gradients} gradients, "
             f"got shape {numbers.shape}"
         )
     steps = np.diff(numbers, prepend=-1)
     if steps[0] != 1 or not np.isin(steps[1:], (0, 1)).all():
         raise ValueError(
-            f"{policy}: expected bucket numbers 0, 1, 2 ... over consecutive gradients, "
+            f"{shown(policy)}: expected bucket numbers 0, 1, 2 ... over consecutive gradients, "
             f"got {numbers[:12].tolist()}"
         )
     return np.flatnonzero(steps)

@@ -13,16 +13,20 @@ tensor fusion; the recursion above is our reconstruction.
 """
 
 import itertools
+import textwrap
+import warnings
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
 
-from .costs import whole_workers
+from .costs import LinkCost, check_callable, one_number, shown, whole_workers
 from .fusion import check_gradients, fuse
 from .tables import BUCKETS, EVENTS, check
+from .units import format_bytes, format_seconds
 
 _ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
+_OTHER_UNIT = 0.02  # backward takes about two thirds of an iteration; milliseconds as s, 1/1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,8 @@ class Scenario:
     fusion : policy, gradients -> one bucket number a gradient
     overlap : False makes every message wait for the end of backward
 
-    Raises ValueError when a value cannot be, for example a gradient ready after backward ended.
+    Raises ValueError when a value cannot be, for example a gradient ready after backward ended;
+    warns when backward is under 2 % of T1, which then may be in another unit.
     """
 
     gradients: pd.DataFrame
@@ -52,23 +57,53 @@ class Scenario:
 
     def __post_init__(self):
         check_gradients(self.gradients)
-        for name in ("all_reduce", "fusion"):
-            if not callable(getattr(self, name)):
-                raise ValueError(f"{name}: expected a callable, got {getattr(self, name)!r}")
+        check_callable(self.all_reduce, "all_reduce", "Ring(Link(alpha, beta))")
+        check_callable(self.fusion, "fusion", "DDPBuckets()")
+        if isinstance(self.fusion, LinkCost):
+            raise ValueError(
+                f"fusion: expected a policy such as DDPBuckets(), got a cost, "
+                f"{shown(self.fusion)}; name the two: all_reduce=..., fusion=..."
+            )
         if whole_workers(self.n_workers).ndim:
             raise ValueError("n_workers: expected one number; use sweep for several")
-        if not 0 < self.one_worker_s < np.inf:
-            raise ValueError(f"one_worker_s: expected s above 0, got {self.one_worker_s}")
+        if not isinstance(self.overlap, bool | np.bool_):
+            raise ValueError(f"overlap: expected True or False, got {shown(self.overlap)}")
+        for name, advice in _TIMES.items():
+            one_number(getattr(self, name), f"{name}: expected one number of s", advice)
+        self._refuse_times()
+
+    def __repr__(self) -> str:
+        n, nbytes = len(self.gradients), int(self.gradients["nbytes"].sum())
+        one_worker, backward = map(format_seconds, (self.one_worker_s, self.backward_s))
+        cost, policy = (textwrap.shorten(repr(v), 80) for v in (self.all_reduce, self.fusion))
+        return (
+            f"Scenario: {_count(n, 'gradient')}, {format_bytes(nbytes)}; "
+            f"{_count(int(self.n_workers), 'worker')}, T1 {one_worker}, backward {backward}"
+            f"{'' if self.overlap else ', no overlap'}\n"
+            f"  all_reduce {cost}\n  fusion {policy}"
+        )
+
+    def _refuse_times(self):
+        """Raise ValueError, or warn, unless last ready <= backward_s <= one_worker_s."""
         last = self.gradients["ready_s"].iloc[-1]
+        if not 0 < self.one_worker_s < np.inf:
+            raise ValueError(f"one_worker_s: expected s above 0, got {shown(self.one_worker_s)}")
         if not last <= self.backward_s * (1 + _ROUNDING):
             raise ValueError(
-                f"backward_s: expected the last gradient's ready time, {last} s, or later; "
-                f"got {self.backward_s}"
+                f"backward_s: expected the last gradient's ready time, {last:.6g} s, or later; "
+                f"got {shown(self.backward_s)}"
             )
         if not self.backward_s <= self.one_worker_s * (1 + _ROUNDING):
             raise ValueError(
-                f"backward_s: expected at most one_worker_s, {self.one_worker_s} s; "
-                f"got {self.backward_s}"
+                f"backward_s: expected at most one_worker_s, {shown(self.one_worker_s)} s; "
+                f"got {shown(self.backward_s)}"
+            )
+        if self.backward_s < _OTHER_UNIT * self.one_worker_s:
+            warnings.warn(
+                "one_worker_s may be in another unit: backward takes only "
+                f"{100 * self.backward_s / self.one_worker_s:.3g} % of it "
+                f"({shown(self.backward_s)} of {shown(self.one_worker_s)} s); both are in s",
+                stacklevel=4,
             )
 
 
@@ -81,6 +116,15 @@ class Prediction:
     iteration_s: float
     exposed_comm_s: float
     scaling_factor: float
+
+    def __repr__(self) -> str:
+        times = map(format_seconds, (self.iteration_s, self.exposed_comm_s))
+        return (
+            f"Prediction: scaling factor {self.scaling_factor:.3f} on "
+            f"{_count(int(self.scenario.n_workers), 'worker')}\n"
+            "  iteration {}, exposed communication {}, ".format(*times)
+            + _count(len(self.timeline), "message")
+        )
 
     def to_events(self) -> pd.DataFrame:
         """Return one predicted iteration of rank 0 as EVENTS, so that it measures like a real one.
@@ -149,6 +193,7 @@ def predict(scenario: Scenario) -> Prediction:
     Tn = T1 + exposed, exposed = max(0, end of the last message - end of backward), and the scaling
     factor is T1 / Tn: 1 when every message hides behind backward, and for one worker.
     """
+    _check_scenario(scenario, "predict")
     buckets = _buckets(scenario)
     seconds = _seconds(scenario, buckets, scenario.n_workers)
     timeline = schedule(buckets, seconds, 0.0 if scenario.overlap else scenario.backward_s)
@@ -169,8 +214,16 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
 
     Raises ValueError for an unknown field, a field without values, or values a Scenario refuses.
     """
+    _check_scenario(scenario, "sweep")
+    if not (executor is None or hasattr(executor, "map")):
+        raise ValueError(
+            f"sweep: executor: expected a concurrent.futures.Executor, got {shown(executor)}; "
+            "name the field to vary: sweep(scenario, n_workers=[1, 2, 4])"
+        )
     grid = {name: _values(name, values) for name, values in grid.items()}
     workers = whole_workers(grid.get("n_workers", [scenario.n_workers]))
+    if workers.ndim != 1:
+        raise ValueError("sweep: n_workers: expected a flat list of numbers, got lists in a list")
     others = {name: values for name, values in grid.items() if name != "n_workers"}
     scenarios = [
         replace(scenario, **dict(zip(others, values, strict=True)))
@@ -190,6 +243,24 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
             "scaling_factor": one_worker_s / (one_worker_s + exposed_s),
         }
     )
+
+
+_TIMES = {
+    "one_worker_s": "take the median: iterations(run.events)['duration_s'].median()",
+    "backward_s": "take the last gradient's ready time: gradients(run)['ready_s'].max()",
+}
+
+
+def _check_scenario(scenario, caller: str):
+    if not isinstance(scenario, Scenario):
+        advice = "build one: Scenario(gradients, one_worker_s, ...)"
+        if isinstance(scenario, Prediction):
+            advice = "pass prediction.scenario"
+        raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}; {advice}")
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _exposed(scenario: Scenario, workers: np.ndarray) -> np.ndarray:
@@ -216,7 +287,7 @@ def _seconds(scenario: Scenario, buckets: pd.DataFrame, n_workers) -> np.ndarray
     if not ((seconds >= 0) & (seconds < np.inf)).all():
         raise ValueError(
             f"all_reduce: expected a cost of finite s from 0 up for every bucket; "
-            f"{scenario.all_reduce} gave {seconds.min()} to {seconds.max()}"
+            f"{shown(scenario.all_reduce)} gave {seconds.min():.6g} to {seconds.max():.6g}"
         )
     return np.where(workers > 1, seconds, 0.0)
 
@@ -234,7 +305,9 @@ def _values(name: str, values) -> list:
     if name not in known:
         raise ValueError(f"sweep: expected fields of Scenario, {', '.join(known)}; got {name!r}")
     if np.isscalar(values) or isinstance(values, pd.DataFrame) or not np.iterable(values):
-        raise ValueError(f"sweep: {name}: expected a list of values, got {values!r}")
+        raise ValueError(
+            f"sweep: {name}: expected a list of values, got {shown(values)}; write {name}=[...]"
+        )
     values = list(values)
     if not values:
         raise ValueError(f"sweep: {name}: expected at least one value, got an empty list")
