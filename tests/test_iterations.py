@@ -407,3 +407,82 @@ def test_a_run_is_taken_for_its_events(write_trace):
 def test_a_path_in_place_of_a_run_is_refused():
     with pytest.raises(ValueError, match="events: expected a DataFrame, got str. Read it first"):
         iterations("runs/a.json")
+
+
+def three_messages(write_trace, *, missing=False, skew=0):
+    """Two ranks, three all-reduces of 50 us transfer; rank 1 may lack the first."""
+    for rank in range(2):
+        kernels = [
+            complete("kernel", ALL_REDUCE, at + 10 * rank, 60 - 10 * rank, stream=20)
+            for at in (10_000, 20_000, 30_000)
+        ]
+        kernels = kernels[1:] if missing and rank else kernels
+        step = complete("user_annotation", "ProfilerStep#1", 0, 90_000)
+        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        base = {"baseTimeNanoseconds": 1_700_000_000 * 10**9}
+        path = write_trace([step, *kernels], f"run/{rank}.json", distributedInfo=info, **base)
+    return load(path.parent).events
+
+
+def test_a_message_that_one_rank_misses_does_not_shift_the_others(write_trace):
+    table = collectives(three_messages(write_trace, missing=True))
+    assert table["n_ranks_seen"].tolist() == [1, 2, 2]
+    assert table["wait_s"].to_numpy() == pytest.approx([0, 10e-6, 10e-6])
+    assert table["transfer_s"].to_numpy() == pytest.approx([60e-6, 50e-6, 50e-6])
+
+
+def test_no_real_rank_leaves_a_message_before_another_has_come(shared):
+    for name in ("torchrec-4rank-half-hidden", "torchrec-4rank-straggler", "sampled-2of128"):
+        table = collectives(load(shared / "traces/kineto" / name).events)
+        assert (table["transfer_s"] > -1e-3).all(), name
+
+
+def test_times_that_include_waiting_for_ranks_not_loaded_are_warned_of(shared):
+    run = load(shared / "traces/kineto/ddp-resnet50-2gpu/nccl_data.json.gz")
+    with pytest.warns(UserWarning, match="15 of 15 messages are seen from some of their ranks"):
+        assert len(all_reduces(run)) == 15
+
+
+def test_ranks_that_tie_for_last_share_what_they_cause(write_trace):
+    for rank, start in enumerate((100, 1100, 1100)):
+        kernel = complete("kernel", ALL_REDUCE, start, 1200 - start, stream=20)
+        step = complete("user_annotation", "ProfilerStep#1", 0, 2000)
+        info = {"rank": rank, "world_size": 3}
+        path = write_trace([step, kernel], f"run/{rank}.json", distributedInfo=info)
+    table = stragglers(load(path.parent))
+    assert table["caused_wait_s"].sum() == pytest.approx(table["waited_s"].sum()) == 1e-3
+
+
+def test_the_usual_number_of_gradients_is_that_of_most_iterations(write_trace):
+    events = [e for step, n in ((1, 2), (2, 2), (3, 5)) for e in accumulating(n, step=step)]
+    with pytest.warns(UserWarning, match=r"2 in most iterations; left out .*: 3 \(5\)"):
+        assert len(gradients(load(write_trace(events)))) == 2
+
+
+def test_of_accumulated_passes_the_last_is_kept(write_trace):
+    events = [complete("user_annotation", "ProfilerStep#1", 0, 90_000)]
+    for i, at in enumerate((1000, 1100, 1200, 9000, 9100, 9200)):
+        shape = {"Input Dims": [[8 * (i % 3 + 1)]], "Input type": ["float"]}
+        name = "torch::autograd::AccumulateGrad"
+        events += launched(f"k{i}", at + 40, 80, at + 10, correlation=i, thread=5)
+        events += [complete("cpu_op", "MulBackward0", at + 5, 60, tid=5)]
+        events += [complete("cpu_op", name, at + 50, 20, tid=5, **shape)]
+    with pytest.warns(UserWarning, match="2 backward passes in an iteration"):
+        table = gradients(load(write_trace(events)))
+    assert table["nbytes"].tolist() == [32, 64, 96]
+    assert table["ready_s"].to_numpy() == pytest.approx([80e-6, 180e-6, 280e-6])
+
+
+def test_work_launched_before_the_first_step_counts_where_it_runs(write_trace):
+    step = complete("user_annotation", "ProfilerStep#1", 100, 900)
+    early = launched(ALL_REDUCE, 150, 300, launch_ts=10, correlation=1, stream=20)
+    gemm = launched("gemm", 200, 400, launch_ts=120, correlation=2)
+    row = iterations(load(write_trace([step, *early, *gemm]))).iloc[0]
+    assert row["duration_s"] == pytest.approx(400e-6)
+    assert row["comm_s"] == pytest.approx(250e-6)
+
+
+def test_events_put_together_by_hand_count_the_same(shared):
+    run = load(shared / "traces/kineto/torchrec-4rank-straggler")
+    parts = [mine.reset_index(drop=True) for _, mine in run.events.groupby("rank")]
+    pd.testing.assert_frame_equal(iterations(pd.concat(parts)), iterations(run))

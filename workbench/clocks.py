@@ -4,32 +4,53 @@ import numpy as np
 import pandas as pd
 
 _EPOCH_NS = 10**18  # 2001: times beyond it count from the epoch, smaller ones from some boot
+_SKEW_NS = 1_000_000  # clocks that agree do so to far less; collectives end within less too
+_FAR_NS = 60 * 10**9  # no clock of a cluster is off by more; such files are of different times
+_ENOUGH = 8  # messages
+_DOUBT = ": they do not agree, so times of different ranks compare only roughly"
+_NO_CLOCK = (
+    "the clocks of the ranks cannot be aligned: not every file states a time since the epoch "
+    "(baseTimeNanoseconds), and the ranks have no collective in common. "
+    "Load the ranks one at a time"
+)
 _MESSAGE = ["iteration", "op", "group"]
 
 
-def align(tables: list[pd.DataFrame], infos: list[dict]) -> tuple[list[pd.DataFrame], str]:
-    """Put the ranks' EVENTS (times in ns) on one axis; also say how, and how well it worked.
+def align(tables: list[pd.DataFrame], infos: list[dict]) -> tuple[list[pd.DataFrame], str, bool]:
+    """Put the ranks' EVENTS (times in ns) on one axis; also how, and whether that is doubtful.
 
-    Clocks are taken as they are when every file counts from the epoch. Otherwise each rank is
-    shifted so that its collectives end with those of the first rank, since all workers leave a
-    collective together. Raises ValueError when neither is possible.
+    Clocks are taken as they are when every file counts from the epoch and they agree. Otherwise
+    each rank is shifted so that its collectives end with those of the first rank, since all workers
+    leave a collective together. Raises ValueError when neither is possible.
     """
     if len(tables) < 2:
-        return tables, ""
+        return tables, "", False
     ends = [_ends(table) for table in tables]
+    apart = [_apart(ends[0], other) for other in ends]
     if all(table["start_ns"].min() >= _EPOCH_NS for table in tables if len(table)):
-        how, shifts = "clocks of the ranks as their files state them", np.zeros(len(tables), int)
+        how = "clocks of the ranks as their files state them"
+        skewed = [_is_skewed(*each) for each in apart]
+        shifts = [m if off else 0 for (m, _, _), off in zip(apart, skewed, strict=True)]
+        if any(skewed):
+            how += (
+                f", but {sum(skewed)} of them shifted, by up to {max(map(abs, shifts)) / 1e6:.1f}"
+            )
+            how += " ms, onto the ends of their collectives"
     else:
+        if any(middle != middle for middle, _, _ in apart):
+            raise ValueError(_NO_CLOCK)
         how = "clocks of the ranks aligned on the ends of their collectives"
-        shifts = np.array([_shift(ends[0], other) for other in ends])
-    apart = [_apart(ends[0], other + int(s)) for other, s in zip(ends[1:], shifts[1:], strict=True)]
-    apart = [value for value in apart if value is not None]
-    residual = f"; matching ends differ by up to {max(apart) / 1e3:.1f} us" if apart else ""
+        shifts = [middle for middle, _, _ in apart]
+    shifts = [round(shift) for shift in shifts]
+    left = [_apart(ends[0], other + s) for other, s in zip(ends, shifts, strict=True)][1:]
+    doubtful = any(abs(middle) > _SKEW_NS and n >= _ENOUGH for middle, _, n in left)
+    left = [abs(middle) for middle, _, _ in left if middle == middle]
+    residual = f"; matching ends differ by {max(left) / 1e3:.1f} us (median)" if left else ""
     moved = [
         table.assign(start_ns=table["start_ns"] + s, end_ns=table["end_ns"] + s) if s else table
-        for table, s in zip(tables, shifts.tolist(), strict=True)
+        for table, s in zip(tables, shifts, strict=True)
     ]
-    return moved, how + residual
+    return moved, how + residual + _DOUBT * doubtful, doubtful
 
 
 def _ends(table: pd.DataFrame) -> pd.Series:
@@ -40,18 +61,21 @@ def _ends(table: pd.DataFrame) -> pd.Series:
     return comm.set_index([*(comm[c] for c in _MESSAGE), order])["end_ns"]
 
 
-def _shift(reference: pd.Series, other: pd.Series) -> int:
-    common = reference.index.intersection(other.index)
+def _is_skewed(middle: float, spread: float, n: int) -> bool:
+    """Whether a clock is plainly off: enough messages, all ending as much too early or too late."""
+    return n >= _ENOUGH and spread < _SKEW_NS < abs(middle) < _FAR_NS
+
+
+def _apart(reference: pd.Series, other: pd.Series) -> tuple[float, float, int]:
+    """How far matching ends lie apart, ns: median, interquartile range (NaN without any), number.
+
+    Where one rank misses a message the order pairs wrong ones, so such iterations do not count.
+    """
+    counts = [ends.groupby(level=[0, 1, 2]).size() for ends in (reference, other)]
+    alike = counts[0].index[counts[0] == counts[1].reindex(counts[0].index)]
+    whole = reference.index.droplevel(3).isin(alike)
+    common = reference.index[whole]
     if common.empty:
-        raise ValueError(
-            "the clocks of the ranks cannot be aligned: not every file states a time since the "
-            "epoch (baseTimeNanoseconds), and the ranks have no collective in common. "
-            "Load the ranks one at a time"
-        )
-    return int(np.median((reference[common] - other[common]).to_numpy()))
-
-
-def _apart(reference: pd.Series, other: pd.Series) -> float | None:
-    """The largest difference of matching ends in ns, None without any."""
-    common = reference.index.intersection(other.index)
-    return None if common.empty else float((reference[common] - other[common]).abs().max())
+        return float("nan"), float("nan"), 0
+    low, middle, high = np.quantile(reference[common] - other[common], [0.25, 0.5, 0.75])
+    return float(middle), float(high - low), len(common)

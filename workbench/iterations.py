@@ -11,6 +11,7 @@ from .tables import COLLECTIVES, EVENTS, GRADIENTS, ITERATIONS, MEASUREMENTS, ch
 _NEEDED = {column: meaning for column, meaning in EVENTS.items() if column != "group"}
 _WORK = ["compute", "comm", "memory"]
 _CALLED = r"^(?:nccl|rccl|xccl):|^record_param_comms$"
+_LATE_S = 1e-3  # by which the clocks of ranks may differ before a pairing is doubted
 _GRADIENT = "torch::autograd::AccumulateGrad"
 
 
@@ -31,7 +32,7 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
     rows = [
         {"rank": rank, "iteration": number, **_spend(mine, low, high)}
         for rank, mine in work.groupby("rank", dropna=False)
-        for number, low, high in _windows(mine)
+        for number, low, high in _windows(mine[mine["iteration"] >= 0])
     ]
     table = pd.DataFrame(rows, columns=list(ITERATIONS)).astype({"rank": "Int64"})
     return _without_unknown(table, events)
@@ -57,12 +58,13 @@ def _without_unknown(table: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
 def _events(run) -> pd.DataFrame:
     """The EVENTS of a run, or the table itself, checked."""
     table = run if isinstance(run, pd.DataFrame) else getattr(run, "events", run)
-    return check(table, _NEEDED, "events")
+    table = check(table, _NEEDED, "events")
+    return table if table.index.is_unique else table.reset_index(drop=True)
 
 
 def _work(events: pd.DataFrame) -> pd.DataFrame:
-    work = events[events["kind"].isin(_WORK) & (events["iteration"] >= 0)]
-    if work.empty:
+    work = events[events["kind"].isin(_WORK)]
+    if not (work["iteration"] >= 0).any():
         raise ValueError(
             "events: no compute, comm or memory row inside an iteration. The profiler recorded no "
             "GPU kernel: record again with ProfilerActivity.CUDA (run.ledger tells what was found)"
@@ -72,6 +74,8 @@ def _work(events: pd.DataFrame) -> pd.DataFrame:
 
 def _windows(work: pd.DataFrame) -> list[tuple]:
     """(iteration, low, high) of one rank's iterations, in s."""
+    if work.empty:
+        return []
     kernels = work[work["kind"] != "memory"]
     first = (kernels if len(kernels) else work).groupby("iteration")["start_s"].min().sort_values()
     end = (kernels if len(kernels) else work)["end_s"].max()
@@ -107,7 +111,8 @@ def _both(a: tuple, b: tuple) -> tuple:
 def collectives(events: pd.DataFrame) -> pd.DataFrame:
     """COLLECTIVES: each message once, the rows of all ranks joined.
 
-    Ranks are paired by the order of a collective within its iteration and process group. It is
+    Ranks are paired by the order of a collective within its iteration and process group; where a
+    rank misses a message, so that this pairs what never ran together, by their ends. A message is
     ready when the last kernel of the compute stream launched before it has ended (without a GPU:
     when it is launched, since the host computes). Unknown launches and sizes stay <NA>.
     """
@@ -128,6 +133,13 @@ def collectives(events: pd.DataFrame) -> pd.DataFrame:
         wait_s=table["arrival_s"] - table["start_s"],
         transfer_s=table["end_s"] - table["arrival_s"],
     )
+    many = (table["n_ranks_seen"] > table["n_workers"]).fillna(False)
+    if many.any():
+        warnings.warn(
+            f"collectives: {many.sum()} messages are seen from more ranks than their group has: "
+            "the traces do not tell the groups apart, so ranks may be paired wrongly",
+            stacklevel=2,
+        )
     return table[list(COLLECTIVES)]
 
 
@@ -138,7 +150,47 @@ def _ordered_messages(events: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     rows = pd.concat(parts or [_messages(events)]).sort_values("start_s", kind="stable")
     keys = ["iteration", "op", "group", "n_workers"]
     order = rows.groupby(["rank", *keys], dropna=False).cumcount()
-    return rows.assign(order=order), [*keys, "order"]
+    return _repaired(rows.assign(order=order), keys), [*keys, "order"]
+
+
+def _repaired(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Pair anew, by ends, the messages of an iteration of which a rank misses some.
+
+    All ranks leave a collective together, so a rank cannot come after another has left; and its
+    size is the same for all.
+    """
+    order = rows["order"].to_numpy().copy()
+    at = pd.Series(np.arange(len(rows)), index=rows.index)
+    for _, mine in rows.groupby(keys, dropna=False):
+        if mine["rank"].nunique() > 1 and _impossible(mine):
+            order[at[mine.index]] = _by_ends(mine)
+    return rows.assign(order=order)
+
+
+def _impossible(mine: pd.DataFrame) -> bool:
+    message = mine.groupby("order")
+    late = (message["start_s"].max() - message["end_s"].min()).max()
+    return late > _LATE_S or message["nbytes"].nunique().max() > 1
+
+
+def _by_ends(mine: pd.DataFrame) -> np.ndarray:
+    """Number of each row's message: rows of different ranks that end together, of one size."""
+    numbers = pd.Series(-1, index=mine.index)
+    number, seen, left, size = -1, set(), -np.inf, None
+    ends = mine.sort_values("end_s", kind="stable")
+    for row, rank, nbytes, start, end in zip(
+        ends.index,
+        ends["rank"],
+        ends["nbytes"].fillna(-1),
+        ends["start_s"],
+        ends["end_s"],
+        strict=True,
+    ):
+        if number < 0 or rank in seen or nbytes != size or start > left + _LATE_S:
+            number, seen, left, size = number + 1, set(), end, nbytes
+        seen.add(rank)
+        numbers[row] = number
+    return numbers.to_numpy()
 
 
 def _messages(mine: pd.DataFrame) -> pd.DataFrame:
@@ -147,7 +199,7 @@ def _messages(mine: pd.DataFrame) -> pd.DataFrame:
     launch = _launch_times(mine)
     launched = launch[comm.index]
     if (comm["stream"] >= 0).any():
-        ready = _ready(mine, launch, launched.fillna(comm["start_s"]).to_numpy())
+        ready = _ready(mine, launch, launched.fillna(-np.inf).to_numpy())
     else:
         ready = launched.fillna(comm["start_s"]).to_numpy()
     return comm.astype({"group": "str"}).assign(launch_s=launched, ready_s=ready)
@@ -180,9 +232,19 @@ def _compute_stream(mine: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_reduces(events: pd.DataFrame) -> pd.DataFrame:
-    """MEASUREMENTS of a run's all-reduces: transfer time only, never the wait for stragglers."""
+    """MEASUREMENTS of a run's all-reduces: transfer time only, never the wait for stragglers.
+
+    The wait is known when all ranks of a message are loaded; a warning tells of the others.
+    """
     found = collectives(events)
     found = found[found["op"] == "all_reduce"]
+    partly = (found["n_ranks_seen"] < found["n_workers"]).fillna(False)
+    if partly.any():
+        warnings.warn(
+            f"all_reduces: {partly.sum()} of {len(found)} messages are seen from some of their "
+            "ranks only, so their time includes waiting for the others. Load all ranks together",
+            stacklevel=2,
+        )
     table = found.assign(seconds=found["transfer_s"], n_nodes=pd.NA).astype({"n_nodes": "Int64"})
     return table[list(MEASUREMENTS)].reset_index(drop=True)
 
@@ -198,7 +260,7 @@ def gradients(run, sizes: pd.DataFrame | None = None) -> pd.DataFrame:
     each = gradients_by_iteration(run)
     keys = ["rank", "iteration"]
     count = each.groupby(keys, dropna=False)["index"].transform("size")
-    usual = count.mode().max()
+    usual = count[~each.duplicated(keys)].mode().max()
     if (odd := each[count != usual].drop_duplicates(keys)).size:
         found = ", ".join(f"{i} ({count[at]})" for at, i in odd["iteration"].items())
         warnings.warn(
@@ -258,15 +320,49 @@ def gradients_by_iteration(events: pd.DataFrame) -> pd.DataFrame:
     for rank, mine in events.groupby("rank", dropna=False):
         launch = _launch_times(mine)
         for number, found in mine[mine.index.isin(operators.index)].groupby("iteration"):
-            part = _backward(mine, launch, found.sort_values("start_s", kind="stable"))
-            parts.append(part.assign(rank=rank, iteration=number))
+            found = found.sort_values("start_s", kind="stable")
+            n = _passes(found)
+            since = found["end_s"].iloc[-len(found) // n - 1] if n > 1 else -np.inf
+            part = _backward(mine, launch, found.iloc[-len(found) // n :], since)
+            parts.append(part.assign(rank=rank, iteration=number, passes=n))
     columns = ["rank", "iteration", "index", "nbytes", "ready_s", "backward_start_s"]
-    return pd.concat(parts, ignore_index=True)[columns].astype({"rank": "Int64"})
+    table = pd.concat(parts, ignore_index=True)
+    if (n := table["passes"].max()) > 1:
+        warnings.warn(
+            f"gradients: {n} backward passes in an iteration (gradient accumulation); kept the "
+            "last of each, the one whose gradients are sent",
+            stacklevel=3,
+        )
+    return table[columns].astype({"rank": "Int64"})
 
 
-def _backward(mine: pd.DataFrame, launch: pd.Series, found: pd.DataFrame) -> pd.DataFrame:
-    """Ready times of one backward pass from its accumulating operators, in order."""
-    first = _first_operator(mine, found)
+def _passes(found: pd.DataFrame) -> int:
+    """Backward passes among an iteration's accumulating operators: 1 unless it is plainly more.
+
+    More passes repeat the same sizes, and between two of them lies a forward pass: a gap far longer
+    than any within a pass.
+    """
+    sizes, starts = found["nbytes"].to_numpy(float, na_value=-1), found["start_s"].to_numpy()
+    gaps = np.diff(starts)
+    for n in range(len(found) // 2, 1, -1):
+        length = len(found) // n
+        if length * n != len(found) or (sizes < 0).any():
+            continue
+        between = np.arange(length - 1, len(gaps), length)
+        within = np.delete(gaps, between)
+        if (sizes.reshape(n, length) == sizes[:length]).all() and (
+            gaps[between].min() > 3 * within.max(initial=0.0)
+        ):
+            return n
+    return 1
+
+
+def _backward(mine: pd.DataFrame, launch: pd.Series, found: pd.DataFrame, since: float):
+    """Ready times of one backward pass from its accumulating operators, in order.
+
+    `since` is when the pass before it in the iteration ended, s.
+    """
+    first = _first_operator(mine[mine["start_s"] >= since], found)
     kernels = _compute_stream(mine)
     if len(kernels):
         ready = _ready(mine, launch, found["end_s"].to_numpy())
@@ -310,7 +406,8 @@ def stragglers(events: pd.DataFrame) -> pd.DataFrame:
         n_last=(rows["start_s"] == last) & (joined["start_s"].transform("size") > 1),
     )
     caused = joined["start_s"].transform("size") * (last - joined["start_s"].transform("mean"))
-    rows = rows.assign(caused_wait_s=caused.where(rows["n_last"], 0.0))
+    tied = rows.assign(one=rows["n_last"]).groupby(keys, dropna=False)["one"].transform("sum")
+    rows = rows.assign(caused_wait_s=(caused / tied.clip(lower=1)).where(rows["n_last"], 0.0))
     columns = ["n_last", "caused_wait_s", "waited_s", "transfer_s"]
     table = rows.groupby("rank")[columns].sum().reset_index()
     return table.sort_values("caused_wait_s", ascending=False, ignore_index=True)

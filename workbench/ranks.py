@@ -43,11 +43,11 @@ def read_file(path: Path, strict: bool, keep: str, cached: Path | None) -> list[
     What is no trace is an error if `strict`, else a row of the ledger. `cached` is the folder of
     decoded traces, None for no cache.
     """
-    key = cache.key_of(path, keep) if cached else ""
-    parts = _fetched(path, cached, key) if cached else []
+    key = _key(path, keep) if cached else ""
+    parts = _fetched(path, cached, key) if key else []
     if not parts:
         parts = _decoded(path, keep)
-        if cached and len(parts) == 1 and parts[0][1].get("file") == str(path):
+        if key and len(parts) == 1 and parts[0][1].get("file") == str(path):
             _store(cached, key, parts[0])
     if strict and all(table is None for table, _, _ in parts):
         rows = [rows[0] for _, _, rows in parts]
@@ -55,6 +55,14 @@ def read_file(path: Path, strict: bool, keep: str, cached: Path | None) -> list[
         row = ([row for row in rows if row["warn"]] or rows or nothing)[0]
         raise ValueError(f"{row['file']}: {row['why']}")
     return [part if part[0] is None else _with_rank(*part) for part in parts]
+
+
+def _key(path: Path, keep: str) -> str:
+    """The file's key in the cache; "" when it cannot be read, which reading it will tell."""
+    try:
+        return cache.key_of(path, keep)
+    except OSError:
+        return ""
 
 
 def _fetched(path: Path, folder: Path, key: str) -> list[tuple]:
@@ -89,8 +97,8 @@ def _skipped(file: str, why: str, *, warn: bool = False) -> tuple:
 
 
 def _read_source(source: Source) -> tuple:
-    if source.name == "run.json":
-        return _skipped(source.file, "describes the run: see run.info")
+    if source.unread:
+        return _skipped(source.file, source.unread)
     reader = next((r for r in READERS if r.recognises(source.head)), None)
     if reader is None:
         why = f"not a trace: expected JSON, it begins with {source.head[:40]!r}"
@@ -99,7 +107,10 @@ def _read_source(source: Source) -> tuple:
         table, info, ledger = reader.read(source)
     except ValueError as error:
         message = str(error).removeprefix(f"{source.file}: ")
-        return _skipped(source.file, "; ".join([message, *source.damage]))
+        if source.name == "run.json":
+            return _skipped(source.file, "describes the run: see run.info")
+        lost = message == kineto.NO_DEVICE_ROWS  # a rank, not a file of another kind
+        return _skipped(source.file, "; ".join([message, *source.damage]), warn=lost)
     info["file"] = source.file
     if "group" not in table:
         table = table.assign(group=pd.Categorical([""] * len(table)))
@@ -168,9 +179,9 @@ def check(infos: list[dict]) -> None:
         seen[rank] = info["file"]
 
 
-def remarks(infos: list[dict], how: str) -> list[dict]:
+def remarks(infos: list[dict], how: str, doubtful: bool) -> list[dict]:
     """What is to be said of the ranks together: how their clocks agree, which are missing."""
-    notes = [note({"file": "", "rank": None}, how)] if how else []
+    notes = [note({"file": "", "rank": None}, how, warn=doubtful)] if how else []
     ranks = {rank for info in infos for rank in info.get("ranks") or [info["rank"]]}
     if any(info.get("one_file") for info in infos):  # such a run writes no other
         return notes

@@ -105,10 +105,10 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
         raise ValueError(_no_trace(path, paths, ledger))
     ranks.check(infos)
     try:
-        tables, how = clocks.align(tables, infos)
+        tables, how, doubtful = clocks.align(tables, infos)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    ledger += ranks.remarks(infos, how)
+    ledger += ranks.remarks(infos, how, doubtful)
     _warn(ledger)
     name = folder.name if folder else paths[0].name
     return Run(name, _run_info(infos, folder), _join(tables), _ledger(ledger))
@@ -177,11 +177,11 @@ def _cache_folder(cache) -> Path | None:
         return None
     if cache is True:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osf-workbench"
-    return Path(cache)
+    return Path(cache).expanduser()
 
 
 def _no_trace(path, paths: list[Path], ledger: list[dict]) -> str:
-    found = "; ".join(f"{Path(row['file']).name} ({row['why'][:80]})" for row in ledger[:3])
+    found = "; ".join(f"{Path(row['file']).name} ({row['why'][:160]})" for row in ledger[:3])
     return (
         f"{path}: no trace in this folder, list or archive. Expected traces such as PyTorch's "
         f"(.json or .json.gz, one a rank); found {found or 'no file'}"
@@ -192,7 +192,7 @@ def _warn(ledger: list[dict]) -> None:
     """One warning a file, with all there is to be said of it."""
     for file in dict.fromkeys(row["file"] for row in ledger if row.get("warn")):
         whys = dict.fromkeys(r["why"] for r in ledger if r["file"] == file and r.get("warn"))
-        warnings.warn(f"{file}: {'; '.join(whys)}", stacklevel=3)
+        warnings.warn(": ".join(filter(None, (file, "; ".join(whys)))), stacklevel=3)
 
 
 def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -220,7 +220,7 @@ def _run_info(infos: list[dict], folder: Path | None) -> dict:
         "files": [info["file"] for info in infos],
     }
     notes = folder / "run.json" if folder else None
-    if notes and notes.is_file():
+    if notes and notes.is_file() and str(notes) not in said["files"]:  # a trace may be named so
         try:
             said |= msgspec.json.decode(notes.read_bytes(), type=dict)
         except msgspec.MsgspecError as error:
