@@ -201,13 +201,50 @@ def test_the_saved_scaling_data_are_those_of_sweep(scenario, tmp_path):
 
 
 def test_an_error_in_a_callback_is_shown_and_escaped(scenario, tmp_path):
-    (tmp_path / "<b>taken").write_text("a file where the folder should be")
     explorer = explore_timeline(scenario, folder=tmp_path / "<b>taken")
+    (tmp_path / "<b>taken").write_text("a file where the folder should be")
     message = press_save(explorer)
-    assert "not done" in message and "FileExistsError" in message
+    assert "not done" in message and "is a file; name another folder" in message
     assert "&lt;b&gt;taken" in message and "<b>taken" not in message
+
+
+@pytest.mark.parametrize("explore", EXPLORERS)
+def test_a_prediction_is_answered_with_its_scenario(scenario, explore):
+    with pytest.raises(ValueError, match="expected a Scenario, got Prediction; pass prediction.sc"):
+        explore(predict(scenario))
+
+
+@pytest.mark.parametrize("explore", EXPLORERS)
+def test_what_save_would_refuse_is_refused_at_once(scenario, explore, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ValueError, match="plain file name"):
+        explore(scenario, "x/y")
+    with pytest.raises(ValueError, match="taken is a file"):
+        explore(scenario, folder=tmp_path / "taken" / "below")
+    with pytest.raises(FileNotFoundError, match="absent.json"):
+        explore(scenario, inputs=["absent.json"])
+
+
+def test_constructing_makes_no_folder(scenario, tmp_path):
+    explore_timeline(scenario, folder=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_inputs_that_can_be_read_once_are_in_every_receipt(scenario, tmp_path):
+    (tmp_path / "input.csv").write_text("n_workers")
+    inputs = iter([tmp_path / "input.csv"])
+    explorer = explore_timeline(scenario, folder=tmp_path, inputs=inputs)
+    press_save(explorer)
+    press_save(explorer)
+    receipt = json.loads((tmp_path / "timeline.receipt.json").read_text())
+    assert list(receipt["inputs"]) == ["input.csv"]
 
 
 def test_a_cost_without_a_link_is_refused(scenario):
     with pytest.raises(ValueError, match="expected a cost with a link"):
+        explore_timeline(replace(scenario, all_reduce=lambda nbytes, n_workers: nbytes * 0.0))
+
+
+def test_a_refused_cost_is_named_by_its_type(scenario):
+    with pytest.raises(ValueError, match="can be changed, such as .*; got function$"):
         explore_timeline(replace(scenario, all_reduce=lambda nbytes, n_workers: nbytes * 0.0))

@@ -30,6 +30,9 @@ from workbench.figures import (
     save,
 )
 from workbench.fits import fit_all_reduce
+from workbench.fusion import DDPBuckets, OneMessage, PerTensor
+from workbench.timeline import Scenario, predict, sweep
+from workbench.units import GBIT, MIB
 
 TIMELINE = pd.DataFrame(
     {
@@ -70,6 +73,16 @@ MEASURED = pd.DataFrame(
         "seconds": np.concatenate([Ring(Link(1e-5, 1e-9))(SIZES, n) for n in (4, 8)])
         * np.tile([1.02, 0.98, 1.01, 0.99, 1.0], 2),
     }
+)
+
+
+SCENARIO = Scenario(
+    pd.DataFrame({"name": "weight", "nbytes": 4 * MIB, "ready_s": np.arange(1, 11) * 0.006}),
+    one_worker_s=0.1,
+    backward_s=0.06,
+    n_workers=8,
+    all_reduce=Ring(Link(1e-5, 1 / (10 * GBIT))),
+    fusion=DDPBuckets(),
 )
 
 
@@ -146,6 +159,12 @@ def test_an_unknown_venue_is_answered_with_the_known_ones():
 def test_a_single_column_venue_has_no_second_column():
     with pytest.raises(ValueError, match="neurips has 1 to 1, got 2"):
         paper("neurips", columns=2)
+
+
+@pytest.mark.parametrize("ratio", [0, -1, float("nan"), "wide"])
+def test_a_ratio_that_is_no_shape_is_refused(ratio):
+    with pytest.raises(ValueError, match="ratio: expected height / width above 0"):
+        paper(ratio=ratio)
 
 
 # --- colours --------------------------------------------------------------------------------------
@@ -316,6 +335,94 @@ def test_drawing_leaves_its_table_alone(ax):
     pd.testing.assert_frame_equal(SCALING, before)
 
 
+def halves(gradients):
+    return np.repeat([0, 1], 5)
+
+
+def legend(ax) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().texts]
+
+
+def test_policies_are_named_in_words(ax):
+    policies = [PerTensor(), DDPBuckets(), DDPBuckets(4 * MIB, 25 * MIB), OneMessage(), halves]
+    draw_scaling(ax, sweep(SCENARIO, n_workers=[2, 4], fusion=policies), label="fusion")
+    names = ["per tensor", "DDP buckets", "DDP buckets 4 + 25 MiB", "one message", "halves"]
+    assert legend(ax) == names
+
+
+def test_costs_are_named_by_their_bandwidth_and_told_apart(ax):
+    costs = [Ring(Link(alpha, 1 / (10 * GBIT))) for alpha in (1e-5, 2e-5)]
+    draw_scaling(ax, sweep(SCENARIO, n_workers=[2, 4], all_reduce=costs), label="all_reduce")
+    assert legend(ax) == ["Ring 10 Gbit/s", "Ring 10 Gbit/s (2)"]
+
+
+def test_numbers_are_named_with_their_column(ax):
+    table = sweep(SCENARIO, n_workers=[2, 4], overlap=[True, False])
+    draw_scaling(ax, table, label="overlap")
+    assert legend(ax) == ["overlap True", "overlap False"]
+
+
+def test_no_curve_is_hidden_for_a_name_that_begins_with_an_underscore(ax):
+    draw_scaling(ax, SCALING.assign(policy="_" + SCALING["policy"]), label="policy")
+    assert legend(ax) == ["one message", "per tensor", "DDP buckets"]
+
+
+@pytest.mark.parametrize("words", ["", "with a name far longer than one column of a paper is wide"])
+def test_legend_and_words_of_a_scaling_figure_stay_within_the_column(ax, words):
+    table = SCALING.assign(policy=SCALING["policy"] + words)
+    draw_scaling(ax, table, label="policy", fitted_to=4)
+    for _ in range(2):
+        ax.figure.canvas.draw()
+    page = ax.figure.bbox
+    for text in [*ax.get_legend().texts, *ax.texts]:
+        box = text.get_window_extent()
+        assert box.x0 >= page.x0 and box.x1 <= page.x1, text.get_text()
+    assert ax.get_position().width > 0.75
+
+
+def test_the_legend_leaves_the_curves_free(ax):
+    low = SCALING.assign(scaling_factor=SCALING["scaling_factor"] * 0.4)
+    draw_scaling(ax, low, label="policy")
+    ax.figure.canvas.draw()
+    box = ax.get_legend().get_window_extent()
+    points = ax.transData.transform(low[["n_workers", "scaling_factor"]])
+    assert not any(box.contains(*point) for point in points)
+
+
+@pytest.mark.parametrize("fitted_to", [4, 8, 16])
+def test_a_scaling_figure_says_where_its_costs_were_fitted(ax, fitted_to):
+    draw_scaling(ax, SCALING, label="policy", fitted_to=fitted_to)
+    words = ax.texts[0].get_text()
+    assert words.startswith(f"fitted at {fitted_to}")
+    assert ("extrapolated" in words) == (fitted_to < 8)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda ax: draw_timeline(ax, TIMELINE), "backward_s .*got none; .*predict.scenario.$"),
+        (lambda ax: draw_timeline(ax, TIMELINE, "60 ms"), "expected backward_s in s .*'60 ms'"),
+        (lambda ax: draw_timeline(ax, SCENARIO), "got Scenario; pass predict.scenario.$"),
+        (lambda ax: draw_breakdown(ax, SCENARIO), "got Scenario; pass iterations.run.$"),
+        (lambda ax: draw_fit(ax, MEASURED), "got DataFrame; pass fit_all_reduce.measurements.$"),
+        (lambda ax: draw_fit(ax, SCENARIO.all_reduce), "expected a Fit, got Ring; pass"),
+        (lambda ax: draw_scaling(ax, SCENARIO), "got Scenario; pass sweep.scenario, "),
+        (lambda ax: draw_scaling(ax, predict(SCENARIO)), "got Prediction; pass sweep.scenario, "),
+        (lambda ax: draw_scaling(ax, SCALING, fitted_to=SCENARIO), "fitted_to: .*got Scenario$"),
+    ],
+)
+def test_a_wrong_object_is_named_by_type_with_what_to_pass(ax, draw, message):
+    with pytest.raises(ValueError, match=message) as error:
+        draw(ax)
+    assert len(str(error.value)) < 200 and not ax.has_data()
+
+
+@pytest.mark.parametrize("draw", [draw_timeline, draw_breakdown, draw_fit, draw_scaling])
+def test_a_module_in_place_of_an_axes_is_refused(draw):
+    with pytest.raises(ValueError, match=f"{draw.__name__}: expected a Matplotlib Axes.*module"):
+        draw(mpl, SCALING)
+
+
 # --- save -----------------------------------------------------------------------------------------
 
 DRAW_AND_SAVE = """
@@ -415,8 +522,11 @@ def test_no_receipt_holds_an_absolute_path(saved):
     assert str(saved.parents[1]) not in saved.with_suffix(".receipt.json").read_text()
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "../scaling", "/tmp/scaling", "a\\b"])
-def test_a_name_that_holds_a_path_is_refused(ax, tmp_path, name):
+BAD_NAMES = ["", "..", "a/b", "../scaling", "/tmp/scaling", "a\\b", "a.pdf", "a.PNG", 5]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_name_that_holds_a_path_or_a_suffix_is_refused(ax, tmp_path, name):
     with pytest.raises(ValueError, match="plain file name"):
         save(ax.figure, name, data=SCALING, folder=tmp_path / "inside")
     assert not (tmp_path / "inside").exists()
@@ -426,6 +536,57 @@ def test_a_missing_input_is_named_before_anything_is_written(ax, tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.json"):
         save(ax.figure, "scaling", data=SCALING, folder=tmp_path / "out", inputs=["absent.json"])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dot_within_a_name_is_no_suffix(ax, tmp_path):
+    assert save(ax.figure, "torch-2.6", data=SCALING, folder=tmp_path).name == "torch-2.6.pdf"
+
+
+def test_an_axes_in_place_of_a_figure_is_answered_with_its_figure(ax, tmp_path):
+    with pytest.raises(ValueError, match="expected a Matplotlib Figure, got Axes; pass ax.figure"):
+        save(ax, "scaling", data=SCALING, folder=tmp_path)
+    with pytest.raises(ValueError, match="got module; pass the fig of"):
+        save(mpl, "scaling", data=SCALING, folder=tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_the_folder_is_named(ax, tmp_path, folder):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ValueError, match="taken is a file; name another folder"):
+        save(ax.figure, "scaling", data=SCALING, folder=tmp_path / folder)
+
+
+def test_a_folder_that_cannot_be_made_is_named(ax, tmp_path):
+    folder = tmp_path / ("long" * 100)
+    with pytest.raises(ValueError, match="folder .*long cannot be made .*; name another folder"):
+        save(ax.figure, "scaling", data=SCALING, folder=folder)
+
+
+def test_inputs_given_as_a_pattern_or_a_folder_are_hashed_file_by_file(ax, tmp_path):
+    (tmp_path / "in" / "below").mkdir(parents=True)
+    for name in ("rank0.json", "rank1.json", "below/notes.txt"):
+        (tmp_path / "in" / name).write_text(name)
+    figure, out = ax.figure, tmp_path / "out"
+    pattern = save(figure, "one", data=SCALING, folder=out, inputs=f"{tmp_path}/in/*.json")
+    assert set(receipt_of(pattern)["inputs"]) == {"rank0.json", "rank1.json"}
+    folder = save(figure, "two", data=SCALING, folder=out, inputs=[tmp_path / "in"])
+    assert set(receipt_of(folder)["inputs"]) == {"rank0.json", "rank1.json", "notes.txt"}
+
+
+def test_a_pattern_that_matches_nothing_is_named(ax, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\*.json"):
+        save(ax.figure, "one", data=SCALING, folder=tmp_path, inputs="none*.json")
+
+
+def test_inputs_that_are_no_paths_are_refused(ax, tmp_path):
+    with pytest.raises(ValueError, match="inputs: expected paths, got DataFrame"):
+        save(ax.figure, "one", data=SCALING, folder=tmp_path, inputs=SCALING)
+
+
+def test_a_table_among_the_parameters_is_refused_without_showing_it(ax, tmp_path):
+    with pytest.raises(ValueError, match=r"\['runs'\] .* got DataFrame; name a table") as error:
+        save(ax.figure, "one", data=SCALING, folder=tmp_path, parameters={"runs": SCALING})
+    assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), [float("inf")]])

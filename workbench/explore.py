@@ -27,7 +27,7 @@ from ipywidgets import (
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .figures import draw_scaling, draw_timeline, paper, save
+from .figures import draw_scaling, draw_timeline, paper, save, target
 from .fusion import DDPBuckets, OneMessage, PerTensor
 from .timeline import Prediction, Scenario, predict, sweep
 from .units import GBIT, MIB, US, format_seconds
@@ -39,8 +39,8 @@ def explore_timeline(scenario: Scenario, name="timeline", folder=None, inputs=()
     """Show draw_timeline of a scenario, with sliders for its link, its fusion and its workers.
 
     The first picture is that of `scenario` itself. "Save figure" writes `name`.pdf, .svg, .csv and
-    .receipt.json with figures.save, which takes `folder` and `inputs`. Raises ValueError when the
-    scenario's all_reduce has no link to change.
+    .receipt.json with figures.save, which takes `folder` and `inputs`. Raises what save raises for
+    them, and ValueError when the scenario's all_reduce has no link to change.
     """
     return Explorer(scenario, _timeline, name, folder, inputs)
 
@@ -105,6 +105,11 @@ class Explorer(VBox):
     scenario = traitlets.Any()
 
     def __init__(self, scenario: Scenario, picture, name: str, folder, inputs):
+        if not isinstance(scenario, Scenario):
+            advice = "prediction.scenario" if isinstance(scenario, Prediction) else "Scenario(...)"
+            got = type(scenario).__name__
+            raise ValueError(f"explore: expected a Scenario, got {got}; pass {advice}")
+        _, inputs = target(name, folder, inputs)  # refused here rather than at the button
         self._start, self._picture = scenario, picture
         self._target = {"name": name, "folder": folder, "inputs": inputs}
         self._controls = _controls(scenario)
@@ -176,7 +181,7 @@ def _controls(scenario: Scenario) -> dict:
     if not is_dataclass(cost) or "link" not in {field.name for field in fields(cost)}:
         raise ValueError(
             f"all_reduce: expected a cost with a link whose bandwidth and latency can be changed, "
-            f"such as Ring(Link(alpha, beta)); got {cost!r}"
+            f"such as Ring(Link(alpha, beta)); got {type(cost).__name__}"
         )
     bandwidth = 1 / cost.link.beta / GBIT if cost.link.beta else 1000.0
     policies = _policies(scenario, None)

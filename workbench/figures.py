@@ -6,6 +6,8 @@ returns the Axes.
 
 import hashlib
 import json
+import math
+import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,8 +23,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+from . import files
+from .fusion import DDPBuckets, OneMessage, PerTensor
 from .tables import ITERATIONS, MEASUREMENTS, TIMELINE, check
-from .units import MIB, MS
+from .timeline import Prediction
+from .units import GBIT, MIB, MS
 
 # Widths in inches of a figure over one column and over the whole text.
 VENUES = {
@@ -65,13 +70,16 @@ def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -
     """Matplotlib settings of a figure for a venue, to use as `with plt.rc_context(paper()):`.
 
     The width is that of `columns` columns and the height is `ratio` times the width, so that 7 and
-    8 pt text is 7 and 8 pt on the page. ValueError for an unknown venue or number of columns.
+    8 pt text is 7 and 8 pt on the page. ValueError for an unknown venue or number of columns, or a
+    ratio that is not above 0.
     """
     if venue not in VENUES:
         raise ValueError(f"unknown venue {venue!r}: choose one of {', '.join(VENUES)}")
     widths = VENUES[venue]
     if columns not in range(1, len(widths) + 1):
         raise ValueError(f"columns: {venue} has 1 to {len(widths)}, got {columns!r}")
+    if not _is_number(ratio) or not ratio > 0:
+        raise ValueError(f"ratio: expected height / width above 0, got {ratio!r}")
     width = widths[columns - 1]
     return FIXED | {
         "figure.figsize": (width, width * ratio),
@@ -108,8 +116,17 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
     `timeline` is a TIMELINE table with `backward_s` in seconds, or a Prediction, which knows both.
     What travels after backward ends is exposed: hatched.
     """
-    backward_s = timeline.scenario.backward_s if backward_s is None else backward_s
-    table = _filled(getattr(timeline, "timeline", timeline), TIMELINE, "draw_timeline")
+    _check_axes(ax, "draw_timeline")
+    if isinstance(timeline, Prediction):
+        backward_s = timeline.scenario.backward_s if backward_s is None else backward_s
+        timeline = timeline.timeline
+    table = _filled(timeline, TIMELINE, "draw_timeline", "predict(scenario)")
+    if not _is_number(backward_s) or backward_s < 0:
+        got = "none" if backward_s is None else _shown(backward_s)
+        raise ValueError(
+            f"draw_timeline: a table does not say when backward ends: expected backward_s in s "
+            f"beside it, got {got}; pass it, or pass predict(scenario)"
+        )
     hidden_end = np.clip(table["end_s"], table["start_s"], np.fmax(table["start_s"], backward_s))
     gap = min(0.4, 20 / len(table))  # points of white between messages; many leave no room for it
     ax.barh(1, backward_s / MS, height=0.6, color=COLOURS["compute"], label="backward")
@@ -131,7 +148,9 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
 
 def draw_breakdown(ax: Axes, iterations: pd.DataFrame) -> Axes:
     """Draw where each iteration's time goes, in ms: the parts of ITERATIONS that add up to it."""
-    table = _filled(iterations, {c: ITERATIONS[c] for c in ("rank", "iteration")}, "draw_breakdown")
+    _check_axes(ax, "draw_breakdown")
+    needed = {column: ITERATIONS[column] for column in ("rank", "iteration")}
+    table = _filled(iterations, needed, "draw_breakdown", "iterations(run)")
     parts = [part for part in PARTS if part in table and table[part].gt(0).any()]
     if not parts:
         raise ValueError(f"draw_breakdown: no time in any of the columns {', '.join(PARTS)}")
@@ -159,7 +178,11 @@ def draw_fit(ax: Axes, fit) -> Axes:
     Message size in MiB, time in ms. The text is of the fit card: latency and bandwidth with their
     95 % intervals.
     """
-    table = _filled(fit.measurements, MEASUREMENTS, "draw_fit")
+    _check_axes(ax, "draw_fit")
+    if not hasattr(fit, "card"):
+        got = type(fit).__name__
+        raise ValueError(f"draw_fit: expected a Fit, got {got}; pass fit_all_reduce(measurements)")
+    table = _filled(fit.measurements, MEASUREMENTS, "draw_fit", "a Fit")
     counts = sorted(int(n) for n in table["n_workers"].unique())
     cues = zip(counts, _shades(len(counts)), _cues(len(counts)), strict=True)
     for n_workers, colour, (marker, dash) in cues:
@@ -206,35 +229,49 @@ def draw_scaling(
 
     Parameters
     ----------
-    table : n_workers, scaling_factor and, when `label` names it, the column that tells curves apart
+    table : n_workers, scaling_factor and, when `label` names it, the column that tells curves
+        apart; its values get short names in the legend ("DDP buckets", "Ring 10 Gbit/s")
     measured : n_workers and scaling_factor of real runs, drawn as crosses
     fitted_to : the largest number of workers the costs were fitted to; what lies beyond it is
         marked as extrapolation
     at : a number of workers to point out with a dotted line
     """
-    if label is None:
-        label, table = "curve", table.assign(curve="predicted")
-    table = _filled(table, SCALING | {label: "which curve"}, "draw_scaling")
+    _check_axes(ax, "draw_scaling")
+    columns = SCALING if label is None else SCALING | {label: "which curve"}
+    table = _filled(table, columns, "draw_scaling", "sweep(scenario, n_workers=[1, 2, 4])")
+    for name, value in {"fitted_to": fitted_to, "at": at}.items():
+        if value is not None and not (_is_number(value) and value > 0):
+            got = _shown(value)
+            raise ValueError(f"draw_scaling: {name}: expected a number of workers, got {got}")
+    curves = ["predicted"] * len(table) if label is None else _curve_names(table[label])
+    table = table[list(SCALING)].assign(curve=curves)
     lowest, highest = table.n_workers.min(), table.n_workers.max()
-    n_curves = table[label].nunique()
+    n_curves = table["curve"].nunique()
     markers, dashes = zip(*_cues(n_curves), strict=True)
     sns.lineplot(
-        table, x="n_workers", y="scaling_factor", hue=label, style=label, estimator=None, ax=ax,
-        palette=_shades(n_curves), markers=list(markers), dashes=list(dashes),
+        table, x="n_workers", y="scaling_factor", hue="curve", style="curve", estimator=None,
+        ax=ax, palette=_shades(n_curves), markers=list(markers), dashes=list(dashes),
     )  # fmt: skip
     if measured is not None:
-        measured = _filled(measured, SCALING, "draw_scaling, measured")
+        measured = _filled(measured, SCALING, "draw_scaling, measured", "a table of real runs")
         ax.plot(measured.n_workers, measured.scaling_factor, "x", color=INK, label="measured")
-    if fitted_to is not None and fitted_to < highest:
-        ax.axvspan(fitted_to, highest * 1.1, color="#EFEFEF", lw=0, zorder=0)
-        ax.text(highest, 1.06, f"extrapolated beyond {fitted_to} ", ha="right", va="bottom",
-                fontsize=7)  # fmt: skip
+    if fitted_to is not None:
+        _mark_fitted(ax, fitted_to, highest)
     if at is not None:
         ax.axvline(at, color=INK, lw=0.6, ls=":", zorder=1)
     ax.set(xlabel="number of workers", ylabel="scaling factor", ylim=(0, 1.05))
     ax.set_yticks(np.linspace(0, 1, 6))
-    ax.legend(loc="lower left")
+    ax.legend(loc="best")
     return _doubling_axis(ax, lowest, highest)
+
+
+def _mark_fitted(ax: Axes, fitted_to: int, highest: int):
+    """Shade what lies beyond the fit, and say above the axes where it was fitted."""
+    words = f"fitted at {fitted_to}"
+    if fitted_to < highest:
+        words += f", extrapolated beyond {fitted_to}"
+        ax.axvspan(fitted_to, highest * 1.1, color="#EFEFEF", lw=0, zorder=0)
+    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=7)
 
 
 def save(
@@ -253,27 +290,30 @@ def save(
 
     Parameters
     ----------
-    name : plain file name without a suffix
+    name : plain file name without a suffix: 'scaling', not 'scaling.pdf'
     folder : default is notebooks/figures of the checkout, else figures of the current folder
-    inputs : files, or folders of files, that the figure was made from
+    inputs : files, folders of files or patterns (`runs/*.json.gz`) that the figure was made from
     parameters : what was chosen, with its unit in the name; numbers, strings, dataclasses
 
     Raises
     ------
-    ValueError : the name holds a path, the data are empty, a parameter is no plain value
+    ValueError : no figure, the name holds a path or suffix, the folder cannot be made, the data are
+        empty, a parameter is no plain value
     FileNotFoundError : an input does not exist
     """
-    if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
-        raise ValueError(f"save: name must be a plain file name such as 'scaling', got {name!r}")
-    data = _filled(data, {}, f"save {name}: data")
+    if not isinstance(fig, Figure):
+        advice = "ax.figure" if isinstance(fig, Axes) else "the fig of fig, ax = plt.subplots()"
+        got = type(fig).__name__
+        raise ValueError(f"save: expected a Matplotlib Figure, got {got}; pass {advice}")
+    folder, read = target(name, folder, inputs)
+    data = _filled(data, {}, f"save {name}: data", "the table drawn")
     receipt = {
         "figure": name,
-        "inputs": {_relative(path): _sha256(path) for path in _files(inputs)},
+        "inputs": {_relative(path): _sha256(path) for path in read},
         "parameters": _plain(dict(parameters or {}), "parameters"),
         "versions": _versions(),
     }
-    folder = _default_folder() if folder is None else Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     paths = {suffix: folder / f"{name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
     with mpl.rc_context(FIXED):
         dateless = {"Creator": "osf-workbench", "CreationDate": None, "Producer": None}
@@ -289,11 +329,76 @@ def save(
 # --- what the drawings share ----------------------------------------------------------------------
 
 
-def _filled(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
+def _check_axes(ax, what: str):
+    if not isinstance(ax, Axes):
+        raise ValueError(
+            f"{what}: expected a Matplotlib Axes first, got {type(ax).__name__}; "
+            "pass the ax of fig, ax = plt.subplots()"
+        )
+
+
+def _filled(table, columns: dict, what: str, advice: str) -> pd.DataFrame:
     """The table when it has the columns and at least one row: nobody draws an empty plot."""
+    if not isinstance(table, pd.DataFrame):
+        got = type(table).__name__
+        raise ValueError(f"{what}: expected a table (DataFrame), got {got}; pass {advice}")
     if check(table, columns, what).empty:
         raise ValueError(f"{what}: the table has no rows; select at least one")
     return table
+
+
+def _is_number(value) -> bool:
+    plain = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return plain and math.isfinite(value)
+
+
+def _shown(value) -> str:
+    """A number or a text as it is, any other object by its type: errors do not dump tables."""
+    return repr(value)[:60] if isinstance(value, str | int | float) else type(value).__name__
+
+
+def _curve_names(values: pd.Series) -> list[str]:
+    """A short name for every value; values that differ have names that differ."""
+    names = {}
+    for value in values:
+        if _key(value) not in names:
+            short, taken = _short_name(value, values.name), set(names.values())
+            numbered = (f"{short} ({count})" for count in range(2, len(names) + 3))
+            free = (name for name in (short, *numbered) if name not in taken)
+            names[_key(value)] = next(free)
+    return [names[_key(value)] for value in values]
+
+
+def _key(value):
+    try:
+        hash(value)
+    except TypeError:  # a list or a table is only equal to itself
+        return id(value)
+    return value
+
+
+def _short_name(value, column: str) -> str:
+    """What a legend calls a value of a sweep; it fits beside a key within a column."""
+    match value:
+        case str():
+            return _cut(value, 36)
+        case PerTensor():
+            return "per tensor"
+        case OneMessage():
+            return "one message"
+        case DDPBuckets():
+            sizes = f" {value.first_bytes / MIB:.3g} + {value.cap_bytes / MIB:.3g} MiB"
+            return "DDP buckets" + sizes * (value != DDPBuckets())
+    if getattr(getattr(value, "link", None), "beta", None):  # a cost: its bus bandwidth
+        return f"{_cut(type(value).__name__, 20)} {1 / value.link.beta / GBIT:.3g} Gbit/s"
+    if callable(value):  # a class or function by its name, an object by its class's
+        return _cut(getattr(value, "__name__", type(value).__name__), 20)
+    return _cut(f"{column} {value}" if np.isscalar(value) else type(value).__name__, 36)
+
+
+def _cut(text: str, length: int) -> str:
+    text = " ".join(text.split()).lstrip("_") or "unnamed"  # Matplotlib hides what begins with _
+    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _shades(n: int) -> list:
@@ -338,17 +443,56 @@ def _default_folder() -> Path:
     return notebooks / "figures" if notebooks.is_dir() else Path("figures")
 
 
+SUFFIXES = (".pdf", ".svg", ".csv", ".json", ".png", ".eps", ".ps", ".jpg", ".jpeg", ".tif")
+
+
+def target(name: str, folder=None, inputs=()) -> tuple[Path, list[Path]]:
+    """Return the folder and input files of save(), or raise as it does; nothing is written."""
+    plain = isinstance(name, str) and Path(name).name == name and name not in ("", ".", "..")
+    if not plain or "\\" in name or name.lower().endswith(SUFFIXES):
+        raise ValueError(
+            f"save: name must be a plain file name without folder or suffix, such as 'scaling'; "
+            f"got {_shown(name)}"
+        )
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise ValueError(f"save: folder: expected a path, got {type(folder).__name__}")
+    folder = _default_folder() if folder is None else Path(folder)
+    above = next(p for p in (folder, *folder.absolute().parents) if os.path.exists(p))
+    if not above.is_dir():
+        raise ValueError(f"save: folder {folder}: {above} is a file; name another folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"save: folder {folder}: {above} is not writable; name another folder")
+    return folder, _files(inputs)
+
+
+def _make(folder: Path):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"save: folder {folder} cannot be made ({error.strerror}); name another folder"
+        ) from None
+
+
 def _files(inputs) -> list[Path]:
-    paths = [Path(path) for path in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
-        raise FileNotFoundError(f"save: no such input: {', '.join(missing)}")
-    return sorted(
-        file
-        for path in paths
-        for file in (path.rglob("*") if path.is_dir() else [path])
-        if file.is_file()
-    )
+    """Every file of the inputs; a folder's are those below it."""
+    inputs = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
+        raise ValueError(f"save: inputs: expected paths, got {type(inputs).__name__}; pass [path]")
+    found = set()
+    for path in inputs:
+        if isinstance(path, str | os.PathLike) and os.path.isdir(path):
+            found.update(file for file in Path(path).rglob("*") if file.is_file())
+        else:
+            found.update(_named(path))
+    return sorted(found)
+
+
+def _named(path) -> list[Path]:
+    try:
+        return files.named(path)[0]
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"save: inputs: {error}") from None
 
 
 def _relative(path: Path) -> str:
@@ -379,7 +523,10 @@ def _plain(value, where: str):
     finite = not isinstance(value, float) or np.isfinite(value)
     if value is None or (isinstance(value, str | bool | int | float) and finite):
         return value
-    raise ValueError(f"save: {where} must be finite numbers, strings or dataclasses: {value!r}")
+    raise ValueError(
+        f"save: {where} must be finite numbers, strings or dataclasses, got {_shown(value)}; "
+        "name a table or a run among the inputs by its file"
+    )
 
 
 def _versions() -> dict:
