@@ -172,6 +172,9 @@ def test_unknown_sizes_ask_for_a_model_table():
         (gradients([]), "at least one gradient"),
         (gradients([5, -7]), "nbytes of row 1: expected whole bytes from 0 up; got -7"),
         (gradients([5, 2.5]), "nbytes of row 1: expected whole bytes"),
+        (gradients(["5", "7"]), "nbytes of row 0: expected whole bytes from 0 up; got 5"),
+        (gradients([5, "7 MiB"]), "nbytes of row 1: expected whole bytes from 0 up; got 7 MiB"),
+        (gradients([5, 7], [0.0, "1 s"]), "ready_s of row 1: expected finite s from 0 up; got 1 s"),
         (gradients([5, 7], [0.0, np.nan]), "ready_s of row 1: expected finite s"),
         (gradients([5, 7], [-1.0, 0.0]), "ready_s of row 0: expected finite s from 0 up"),
         (gradients([5, 7, 9], [1.0, 3.0, 2.0]), "ready_s of row 2: .*sort first"),
@@ -183,7 +186,9 @@ def test_gradients_that_cannot_be_sent_are_refused(table, message):
         fuse(table, PerTensor())
 
 
-@pytest.mark.parametrize("numbers", [[1, 2, 3], [0, 2, 3], [0, 1, 0], [0, 0.5, 1], [0, np.nan, 1]])
+@pytest.mark.parametrize(
+    "numbers", [[1, 2, 3], [0, 2, 3], [0, 1, 0], [0, 0.5, 1], [0, np.nan, 1], list("abc")]
+)
 def test_a_policy_that_skips_or_mixes_buckets_is_refused(numbers):
     with pytest.raises(ValueError, match="bucket numbers 0, 1, 2 ... over consecutive gradients"):
         fuse(gradients([5, 7, 9]), lambda table: numbers)

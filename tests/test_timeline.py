@@ -221,10 +221,9 @@ def test_a_sweep_refuses_what_a_scenario_does_not_know(grid, message):
         ({"all_reduce": Link(0, 0)}, "all_reduce: expected a callable, got Link; write Ring"),
         ({"fusion": "ddp"}, r"fusion: expected a callable, got 'ddp'; write DDPBuckets\(\)"),
         ({"fusion": DDPBuckets}, r"fusion: got the class DDPBuckets; write DDPBuckets\(\)"),
-        (
-            {"fusion": Ring(Link(0, 0))},
-            "fusion: expected a policy .*got a cost, Ring; name the two",
-        ),
+        ({"fusion": Ring(Link(0, 0))}, "fusion a policy, got Affine and Ring; name the two: all"),
+        ({"all_reduce": DDPBuckets()}, "fusion a policy, got DDPBuckets and PerTensor; name the"),
+        ({"one_worker_s": 5.0, "backward_s": 5.0000001}, "5 s; got 5, which is 1e-07 s longer"),
     ],
 )
 def test_a_scenario_refuses_what_cannot_be(changes, message):

@@ -150,7 +150,9 @@ def _refuse_arguments(measurements, kind, min_bytes):
             f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
             "write kind=Ring"
         )
-    one_number(min_bytes, "min_bytes: expected one number of bytes", "write 1 MiB as 1 * MIB")
+    expected = "min_bytes: expected one finite number of bytes"
+    if not np.isfinite(one_number(min_bytes, expected, "write 1 MiB as 1 * MIB")):
+        raise ValueError(f"{expected}, got {shown(min_bytes)}")
 
 
 def _weighted(columns: pd.DataFrame, seconds: np.ndarray):

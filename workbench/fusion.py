@@ -108,13 +108,22 @@ def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
             "model table, gradients(run, sizes=table of data/models), or record with "
             "record_shapes=True"
         )
-    nbytes = gradients["nbytes"].to_numpy(float)
+    nbytes = _floats(gradients["nbytes"])
     _refuse(gradients, "nbytes", ~((nbytes >= 0) & (nbytes % 1 == 0)), "whole bytes from 0 up")
-    ready = gradients["ready_s"].to_numpy(float, na_value=np.nan)
+    ready = _floats(gradients["ready_s"])
     _refuse(gradients, "ready_s", ~((ready >= 0) & (ready < np.inf)), "finite s from 0 up")
     early = np.diff(ready, prepend=0.0) < 0
     _refuse(gradients, "ready_s", early, "gradients in the order backward makes them (sort first)")
     return gradients
+
+
+def _floats(column: pd.Series) -> np.ndarray:
+    """Return a column as floats, NaN for whatever is no number, "25" in quotes included."""
+    if not pd.api.types.is_numeric_dtype(column):
+        column = pd.to_numeric(
+            column.mask(column.map(lambda v: isinstance(v, str))), errors="coerce"
+        )
+    return column.to_numpy(float, na_value=np.nan)
 
 
 def _refuse(gradients: pd.DataFrame, column: str, wrong: np.ndarray, expected: str):
@@ -132,7 +141,7 @@ def _first_gradients(numbers, n_gradients: int, policy) -> np.ndarray:
             f"{shown(policy)}: expected one bucket number for each of {n_gradients} gradients, "
             f"got shape {numbers.shape}"
         )
-    steps = np.diff(numbers, prepend=-1)
+    steps = np.diff(numbers, prepend=-1) if numbers.dtype.kind in "iuf" else np.array([np.nan])
     if steps[0] != 1 or not np.isin(steps[1:], (0, 1)).all():
         raise ValueError(
             f"{shown(policy)}: expected bucket numbers 0, 1, 2 ... over consecutive gradients, "

@@ -21,10 +21,11 @@ import numpy as np
 import pandas as pd
 
 from .costs import LinkCost, check_callable, one_number, shown, whole_workers
-from .fusion import check_gradients, fuse
+from .fusion import DDPBuckets, OneMessage, PerTensor, check_gradients, fuse
 from .tables import BUCKETS, EVENTS, check
 from .units import format_bytes, format_seconds
 
+_POLICIES = (PerTensor, OneMessage, DDPBuckets)
 _ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
 _OTHER_UNIT = 0.02  # backward takes about two thirds of an iteration; milliseconds as s, 1/1000
 
@@ -59,9 +60,9 @@ class Scenario:
         check_gradients(self.gradients)
         check_callable(self.all_reduce, "all_reduce", "Ring(Link(alpha, beta))")
         check_callable(self.fusion, "fusion", "DDPBuckets()")
-        if isinstance(self.fusion, LinkCost):
+        if isinstance(self.fusion, LinkCost) or isinstance(self.all_reduce, _POLICIES):
             raise ValueError(
-                f"fusion: expected a policy such as DDPBuckets(), got a cost, "
+                f"expected all_reduce a cost and fusion a policy, got {shown(self.all_reduce)} and "
                 f"{shown(self.fusion)}; name the two: all_reduce=..., fusion=..."
             )
         if whole_workers(self.n_workers).ndim:
@@ -88,15 +89,18 @@ class Scenario:
         last = self.gradients["ready_s"].iloc[-1]
         if not 0 < self.one_worker_s < np.inf:
             raise ValueError(f"one_worker_s: expected s above 0, got {shown(self.one_worker_s)}")
+        if not 0 <= self.backward_s < np.inf:
+            raise ValueError(f"backward_s: expected s from 0 up, got {shown(self.backward_s)}")
         if not last <= self.backward_s * (1 + _ROUNDING):
             raise ValueError(
                 f"backward_s: expected the last gradient's ready time, {last:.6g} s, or later; "
-                f"got {shown(self.backward_s)}"
+                f"got {shown(self.backward_s)}, which is {last - self.backward_s:.3g} s earlier"
             )
         if not self.backward_s <= self.one_worker_s * (1 + _ROUNDING):
             raise ValueError(
                 f"backward_s: expected at most one_worker_s, {shown(self.one_worker_s)} s; "
-                f"got {shown(self.backward_s)}"
+                f"got {shown(self.backward_s)}, which is "
+                f"{self.backward_s - self.one_worker_s:.3g} s longer"
             )
         if self.backward_s < _OTHER_UNIT * self.one_worker_s:
             warnings.warn(
