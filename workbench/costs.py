@@ -171,8 +171,9 @@ def _numbers(values, name: str, expected: str = "finite numbers from 0 up") -> n
     try:
         # NumPy alone would read "8" and True as numbers, also beside numbers in a list
         array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
-        each = () if array.dtype.kind in "iuf" else array.flat
-        odd = [v for v in each if isinstance(v, bool) or not isinstance(v, Real)]
+        each = [] if array.dtype.kind in "iuf" else array.ravel().tolist()
+        types = {t for t in set(map(type, each)) if t is bool or not issubclass(t, Real)}
+        odd = [v for v in each if type(v) in types] if types else []
         numbers = None if odd else np.asarray(array, dtype=float)
     except (TypeError, ValueError, OverflowError):
         odd = [values]
