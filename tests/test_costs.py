@@ -104,7 +104,8 @@ def test_a_ring_over_a_fit_asks_for_its_link():
 
 
 NO_WORKERS = [0, -2, 1.5, float("nan"), [2, 0], pd.array([2, pd.NA])]
-NO_NUMBERS = ["8", True, None, ["8", 16], [True, 2], np.array(["8"]), np.array([True])]
+NO_NUMBERS = ["8", True, None, ["8", 16], [True, 2], np.array(["8"]), pd.array([True])]
+NO_NUMBERS += [pd.Series(pd.to_timedelta([8], unit="s"))]
 
 
 @pytest.mark.parametrize("n_workers", NO_WORKERS + NO_NUMBERS)

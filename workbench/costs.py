@@ -171,6 +171,8 @@ def _numbers(values, name: str, expected: str = "finite numbers from 0 up") -> n
     try:
         # NumPy alone would read "8" and True as numbers, also beside numbers in a list
         array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
+        if array.dtype.kind in "mM":
+            raise TypeError("dates and spans of time would pass for numbers of ns")
         each = [] if array.dtype.kind in "iuf" else array.ravel().tolist()
         types = {t for t in set(map(type, each)) if t is bool or not issubclass(t, Real)}
         odd = [v for v in each if type(v) in types] if types else []
