@@ -89,7 +89,7 @@ def scenarios(draw) -> Scenario:
     backward_s = gradients["ready_s"].iloc[-1] + draw(st.floats(1e-6, 5e-3))
     return Scenario(
         gradients,
-        one_worker_s=backward_s + draw(st.floats(0, 0.1)),
+        one_worker_s=backward_s * draw(st.floats(1, 40)),
         backward_s=backward_s,
         n_workers=draw(st.integers(2, 512)),
         all_reduce=Ring(Link(draw(st.floats(0, 1e-4)), draw(st.floats(0, 1e-8)))),

@@ -338,6 +338,11 @@ def test_predicted_messages_measure_as_scheduled():
     assert found["nbytes"].tolist() == [1000, 2000, 3000]
     # backward begins at 10 - 5 s of the iteration
     assert (found["start_s"] - 5).tolist() == pytest.approx([1, 3, 6])
+    assert (found["ready_s"] - 5).tolist() == pytest.approx(prediction.timeline["ready_s"].tolist())
+    again = schedule(
+        prediction.timeline, found["end_s"] - found["start_s"], found["launch_s"].to_numpy() - 5
+    )
+    assert again["start_s"].tolist() == pytest.approx(prediction.timeline["start_s"].tolist())
     assert found["n_workers"].tolist() == [2, 2, 2]
 
 

@@ -133,25 +133,35 @@ class Prediction:
     def to_events(self) -> pd.DataFrame:
         """Return one predicted iteration of rank 0 as EVENTS, so that it measures like a real one.
 
-        Compute runs on stream 0: forward from 0 to T1 - backward_s, then backward to T1; messages
-        run on stream 1; a `ProfilerStep#0` annotation spans 0 to Tn. All compute but backward sits
-        before backward, the optimiser's share included: that moves no exposed time.
+        Compute runs on stream 0: forward from 0 to T1 - backward_s, then backward, a row up to each
+        ready time; messages run on stream 1, each launched while the compute before its ready time
+        runs; a `ProfilerStep#0` annotation spans 0 to Tn. All compute but backward sits before
+        backward, the optimiser's share included: that moves no exposed time.
         """
         forward_s = max(0.0, self.scenario.one_worker_s - self.scenario.backward_s)
-        backward_end_s = forward_s + self.scenario.backward_s
-        end_s = backward_end_s + self.exposed_comm_s
+        edges = np.unique([0.0, *self.timeline["ready_s"], self.scenario.backward_s])
+        end_s = forward_s + self.scenario.backward_s + self.exposed_comm_s
         rows = [
             _event("annotation", "ProfilerStep#0", 0.0, end_s, stream=-1, thread=0),
             _event("compute", "forward", 0.0, forward_s, stream=0),
-            _event("compute", "backward", forward_s, backward_end_s, stream=0),
+            *(
+                _event("compute", "backward", forward_s + low, forward_s + high, stream=0)
+                for low, high in itertools.pairwise(edges.tolist())
+            ),
         ]
         n_workers = int(self.scenario.n_workers)
         if n_workers > 1:  # a lone worker sends nothing
+            before = np.searchsorted(edges, self.timeline["ready_s"]) - 1
+            launches = np.where(before < 0, 0.0, forward_s + edges[before])
             sent = self.timeline[["nbytes", "start_s", "end_s"]].itertuples(index=False)
-            for nbytes, start_s, stop_s in sent:
+            for number, (launch_s, (nbytes, start_s, stop_s)) in enumerate(
+                zip(launches.tolist(), sent, strict=True)
+            ):
                 span = forward_s + start_s, forward_s + stop_s
-                row = _event("comm", "all_reduce", *span, stream=1)
-                rows.append(row | {"op": "all_reduce", "nbytes": nbytes, "n_workers": n_workers})
+                comm = _event("comm", "all_reduce", *span, stream=1)
+                comm |= {"op": "all_reduce", "nbytes": nbytes, "n_workers": n_workers}
+                launch = _event("host", "launch", launch_s, launch_s, stream=-1, thread=0)
+                rows += [row | {"correlation": number} for row in (launch, comm)]
         return pd.DataFrame(rows, columns=list(EVENTS)).astype(_EVENT_TYPES)
 
 
