@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT, complete, launched
 
 from workbench.iterations import iterations
+from workbench.ranks import read_file
 from workbench.readers import source
 from workbench.tables import EVENTS, LEDGER, MEASUREMENTS
 from workbench.traces import add_sizes, load_run, read_events, read_measurements, read_totals
@@ -393,3 +394,61 @@ def test_a_run_shows_itself_in_a_plain_shell(write_trace):
 def test_what_is_no_executor_is_refused(write_trace):
     with pytest.raises(ValueError, match="executor: expected one of concurrent.futures, got 3"):
         load_run(write_trace(WORK, **of_rank(0, 1)), executor=3)
+
+
+def test_links_in_an_archive_are_not_followed_and_that_is_said(tmp_path):
+    path = tar_of(tmp_path, {"rank0.json": trace_bytes(0)})
+    with tarfile.open(tmp_path / "linked.tar", "w") as archive:
+        with tarfile.open(path) as other:
+            member = other.getmember("rank0.json")
+            archive.addfile(member, other.extractfile(member))
+        link, folder = tarfile.TarInfo("rank1.json"), tarfile.TarInfo("folder")
+        link.type, link.linkname, folder.type = tarfile.SYMTYPE, "/etc/hosts", tarfile.DIRTYPE
+        archive.addfile(link)
+        archive.addfile(folder)
+    ledger = load_run(tmp_path / "linked.tar").ledger
+    skipped = ledger[ledger["what"] == "file"]
+    assert skipped["why"].tolist() == ["a link to /etc/hosts, no file: not read"]
+    assert skipped["file"].iloc[0].endswith("linked.tar::rank1.json")
+
+
+def test_keeping_only_kernels_of_a_run_without_a_gpu_is_refused_in_a_folder_too(write_trace):
+    host = [STEP, complete("cpu_op", "aten::mm", 110, 50)]
+    paths = [write_trace(host, f"run/{r}.json", **of_rank(r)) for r in range(2)]
+    for path in (paths[0], paths[0].parent):
+        with pytest.raises(ValueError, match='keep="kernels" would drop them. Load it with keep'):
+            load_run(path, keep="kernels")
+
+
+def test_a_rank_left_out_because_only_kernels_are_kept_is_warned_of(write_trace):
+    path = write_trace(WORK, "run/0.json", **of_rank(0))
+    write_trace([STEP, complete("cpu_op", "aten::mm", 110, 50)], "run/1.json", **of_rank(1))
+    with pytest.warns(UserWarning, match="1.json: no row of a GPU"):
+        assert load_run(path.parent, keep="kernels").info["ranks"] == [0]
+
+
+def test_a_trace_may_be_named_run_json(write_trace):
+    path = write_trace(WORK, "run/run.json", **of_rank(0, 1))
+    assert load_run(path).info["ranks"] == load_run(path.parent).info["ranks"] == [0]
+    assert "traceEvents" not in load_run(path.parent).info
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_is_no_part_of_a_trace(tmp_path, pack):
+    path = tmp_path / "rank0.json"
+    path.write_bytes(pack(b"\xef\xbb\xbf" + trace_bytes(0)))
+    assert load_run(path).info["ranks"] == [0]
+
+
+def test_a_cache_beside_an_unreadable_file_is_no_error_of_its_own(tmp_path):
+    path = tmp_path / "rank0.json"
+    path.symlink_to(tmp_path / "self")
+    (tmp_path / "self").mkdir()
+    with pytest.raises(ValueError):
+        read_file(path, strict=True, keep="all", cached=tmp_path / "cache")
+
+
+def test_the_cache_may_lie_in_the_home_folder(write_trace, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    load_run(write_trace(WORK, **of_rank(0, 1)), cache="~/kept")
+    assert len(list((tmp_path / "home" / "kept").iterdir())) == 1

@@ -1,6 +1,7 @@
 """Which files a path names: a file, a folder, a pattern, a list of them, an archive's members."""
 
 import glob
+import io
 import os
 import tarfile
 import zlib
@@ -78,5 +79,15 @@ def sources_of(path: Path) -> Iterator[Source]:
                     raise ValueError(f"{path}: an archive beyond the limits of {limits}")
                 if member.isfile():
                     yield Source(path, archive.extractfile(member), member.name)
+                elif not member.isdir():
+                    yield _unread(path, member)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise ValueError(f"{path}: the archive is cut or damaged: {error}") from None
+
+
+def _unread(path: Path, member: tarfile.TarInfo) -> Source:
+    """A member without content of its own: followed, a link might lead out of the archive."""
+    source = Source(path, io.BytesIO(), member.name)
+    what = f"a link to {member.linkname}" if member.linkname else "a device or pipe"
+    source.unread = f"{what}, no file: not read"
+    return source

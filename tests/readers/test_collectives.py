@@ -12,6 +12,7 @@ NAMES = {
     "ncclKernel_Broadcast_RING_LL_Sum_int8_t": "broadcast",
     "ncclDevKernel_Reduce_Sum_f32_RING_LL": "reduce",
     "void multimem_all_reduce_kernel<float>(...)": "all_reduce",
+    "oneccl_allreduce_ring_kernel": "all_reduce",
     "void vllm::cross_device_reduce_1stage<float, 4>(...)": "all_reduce",
 }
 

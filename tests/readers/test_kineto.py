@@ -76,7 +76,7 @@ def test_a_kernel_belongs_to_the_iteration_that_launched_it():
 def test_a_kernel_without_a_recorded_launch_is_placed_by_its_start_and_that_is_said():
     table, _, ledger = decode([STEP, GEMM])
     assert row(table, "gemm")["iteration"] == 7
-    assert any("1 device rows have no recorded launch" in r["why"] for r in ledger)
+    assert any("1 device row has no recorded launch" in r["why"] for r in ledger)
 
 
 def test_rows_outside_every_iteration_say_so():
@@ -220,3 +220,75 @@ def test_the_autograd_profiler_told_the_category_by_the_process():
     kernel = {"ph": "X", "name": "add", "ts": 700, "dur": 13, "tid": 3, "pid": "CUDA functions"}
     table, _, _ = decode([host, kernel])
     assert table[["kind", "stream"]].values.tolist() == [["host", -1], ["compute", 3]]
+
+
+OPERATOR = complete("cpu_op", "aten::mm", 110, 50)
+
+
+@pytest.mark.parametrize("events", [[OPERATOR], [STEP, OPERATOR]])
+def test_keeping_only_kernels_of_a_run_without_a_gpu_is_refused(events):
+    data = json.dumps({"traceEvents": events}).encode()
+    with pytest.raises(ValueError, match='f: no row of a GPU, .* Load it with keep="all"'):
+        kineto.decode([data], "f", "kernels")
+    data = json.dumps({"traceEvents": [*events, GEMM]}).encode()
+    assert kineto.decode([data], "f", "kernels")[0]["name"].tolist() == ["gemm"]
+
+
+def test_intervals_told_by_two_events_are_warned_of():
+    halves = [{"ph": ph, "cat": "kernel", "name": "k", "ts": 5, "pid": 0} for ph in "BE"]
+    _, _, ledger = decode([STEP, GEMM, *halves, {"ph": "M", "name": "process_name"}])
+    assert {r["what"] for r in ledger if r.get("warn")} == {"ph B", "ph E"}
+
+
+def test_a_step_repeated_on_another_thread_is_one_iteration():
+    steps = [
+        complete("user_annotation", f"ProfilerStep#{n}", 100 * n + late, 100, tid=thread)
+        for thread, late in ((1, 0), (2, 3))
+        for n in (4, 5)
+    ]
+    kernels = [launched(f"k{n}", 450, 9, 100 * n + 50, n, thread=2) for n in (4, 5)]
+    table, _, ledger = decode([*steps, *kernels[0], *kernels[1]])
+    assert [row(table, f"k{n}")["iteration"] for n in (4, 5)] == [4, 5]
+    assert set(table["iteration"]) == {4, 5}
+    assert not any("numbers repeat" in r["why"] for r in ledger)
+
+
+@pytest.mark.parametrize("members", ["[0, 2]", [0, 2]])
+def test_the_members_of_a_group_may_be_text_or_a_list(members):
+    about = {"Process Group Name": "7", "Process Group Ranks": members}
+    table, _, _ = decode([complete("kernel", ALL_REDUCE, 1, 2, **about)])
+    assert row(table, ALL_REDUCE)["group"] == "7 [0, 2]"
+
+
+def test_streams_of_several_gpus_in_one_process_stay_apart():
+    on = [complete("kernel", f"k{d}", 10, 5, tid=7, stream=7, device=d) for d in (0, 1, 3)]
+    table, _, ledger = decode([*on, complete("cpu_op", "op", 1, 1)])
+    assert table["stream"].tolist() == [7, 1007, 3007, -1]
+    assert any("stream = 1000 x device + stream" in r["why"] for r in ledger)
+    assert decode(on[1:2])[0]["stream"].tolist() == [7]
+
+
+def test_streams_with_large_numbers_stay_apart_too():
+    on = [complete("kernel", "k", 9, 5, stream=s, device=d) for s, d in ((1007, 0), (7, 1))]
+    assert decode(on)[0]["stream"].tolist() == [1007, 10007]
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_an_external_id_shared_by_several_calls_tells_none(number):
+    events = []
+    for k, n in enumerate((64, 2000)):
+        shape = {"Input Dims": [[n]], "Input type": ["float"], "External id": number}
+        events.append(complete("user_annotation", "nccl:all_reduce", 100 * k, 30, **shape))
+        kernel = launched("ncclDevKernel_Generic", 100 * k + 50, 9, 100 * k + 5, k + 1)
+        kernel[1]["args"]["External id"] = number
+        events += kernel
+    table, _, _ = decode(events)
+    assert table.loc[table["kind"] == "comm", "nbytes"].tolist() == [256, 8000]
+
+
+def test_calls_within_one_another_may_share_an_external_id():
+    shape = {"Input Dims": [[64]], "Input type": ["float"], "External id": 77}
+    outer = complete("cpu_op", "c10d::allreduce_", 10, 30, **shape)
+    inner = complete("user_annotation", "nccl:all_reduce", 12, 3, **shape)
+    kernel = complete("kernel", "ncclDevKernel_Generic", 300, 9, **{"External id": 77})
+    assert message(decode([outer, inner, kernel])[0])[:2] == ("all_reduce", 256)

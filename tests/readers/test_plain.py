@@ -150,6 +150,13 @@ def test_missing_numbers_of_a_frame_are_left_out():
     assert table.n_workers.tolist() == [2] and len(problems) == 1
 
 
+def test_durations_of_pandas_are_refused():
+    frame = pd.DataFrame({"nbytes": [10], "n_workers": [2]})
+    frame["seconds"] = pd.to_timedelta([1], unit="ms")
+    with pytest.raises(ValueError, match=r"'seconds': .* timedelta: use \.dt\.total_seconds\(\)"):
+        from_table(frame)
+
+
 @pytest.mark.parametrize("thing", [None, {"nbytes": [1]}, pd.DataFrame()])
 def test_what_is_no_table_is_refused(thing):
     with pytest.raises(ValueError, match="^table: "):

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 cache = lru_cache(maxsize=2**14)  # a trace repeats few names many times
 COMMUNICATION = re.compile(
-    r"nccl|rccl|hcom_|msccl|gloo:|mpi:|ucc:"
+    r"nccl|rccl|oneccl|hcom_|msccl|gloo:|mpi:|ucc:"
     r"|multimem_|symm_mem|two_?shot|one_?shot|cross_device_reduce|custom_?all_?reduce"
     r"|::ep::(?:inter|intra)node|nvshmem",
     re.IGNORECASE,

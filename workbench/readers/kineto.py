@@ -27,6 +27,7 @@ class _Args(msgspec.Struct, gc=False):
     correlation: Number = -1
     external: Number = msgspec.field(name="External id", default=-1)
     stream: Number = -1
+    device: Number = -1
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements_in: Any = msgspec.field(name="In msg nelems", default=None)
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
@@ -83,11 +84,17 @@ _WORK = ("compute", "comm", "memory")
 _DEVICE_ANNOTATIONS = ("gpu_user_annotation", "cuda_sync")
 _ARROW, _INSTANT = "flow arrow: links two events, takes no time", "instant: takes no time"
 _NOT_INTERVALS = dict.fromkeys("stf", _ARROW) | dict.fromkeys("iI", _INSTANT)
+_PAIRED = "half of an interval told by two events (ph B and E): such intervals are not read"
+_NOT_INTERVALS |= dict.fromkeys("BE", _PAIRED)
 _NOT_INTERVALS |= {"M": "metadata: names a process or thread", "C": "counter: not an interval"}
 # Beyond this a float64 microsecond may round to the wrong ns: half its last place nears 0.5 ns.
 _FLOAT_LIMIT_US = 2.0**42
 _LIMIT_US = 2.3e15  # year 2042: int64 ns hold a base, a start and a duration, and differences
 _NO_ARGS = _Args()
+NO_DEVICE_ROWS = (
+    "no row of a GPU, so the host's operators are the compute and "
+    'keep="kernels" would drop them. Load it with keep="all"'
+)
 _NOT_WANTED = "no device row: left out because only kernels are kept"
 # Host rows that neither launch, nor describe a message, nor span an iteration: the bulk of a file.
 _BULK = {"cpu_op", "operator", "python_function", "overhead"}
@@ -118,6 +125,11 @@ def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
         columns.add(batch)
     info = _info(batches.fields)
     ledger = batches.lost + [_row(*key, n, kept=False) for key, n in columns.dropped.items()]
+    for row in ledger:
+        if row["why"] == _PAIRED:
+            row["warn"] = True
+    if columns.lost_compute():
+        raise ValueError(f"{file}: {NO_DEVICE_ROWS}")
     if not columns.parts:
         raise ValueError(_empty(file, ledger))
     table, categories, remarks = _table(columns, info)
@@ -250,6 +262,9 @@ class _Columns:
             "correlation": _integers([each.correlation for each in args]),
             "external": _integers([each.external for each in args]),
         }
+        columns["device"] = np.full(len(events), -1)
+        on_stream = np.flatnonzero(columns["stream"] >= 0)
+        columns["device"][on_stream] = _integers([args[i].device for i in on_stream.tolist()])
         return columns, args
 
     def _usable(self, events: list[_Event]):
@@ -268,6 +283,12 @@ class _Columns:
         usable = ~(unknown | negative)
         kept = [event for event, good in zip(events, usable, strict=True) if good]
         return kept, start[usable], (start + duration)[usable]
+
+    def lost_compute(self) -> bool:
+        """Whether host rows were left out of a file without a GPU's rows, where they compute."""
+        seen = {_KINDS.get(cat.lower()) for cat in self.cats}
+        rows = self.n_rows or any(why == _NOT_WANTED for _, why in self.dropped)
+        return self.only_kernels and bool(rows) and not seen & {"compute", "memory"}
 
     def joined(self) -> dict:
         """Each column whole; the parts are given up one by one."""
@@ -346,6 +367,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
     kind[(cats == "kernel")[cat] & is_comm[name]] = "comm"
     on_device = np.isin(kind, _WORK) | np.isin(cats, _DEVICE_ANNOTATIONS)[cat]
     stream = np.where(column["stream"] < 0, column["tid"], column["stream"])
+    stream, remarks = _by_device(stream, column["device"], (cats == "kernel")[cat], on_device)
     unknown = pd.array(np.zeros(len(cat), dtype=np.int64), dtype="Int64")
     unknown[:] = pd.NA
     table = pd.DataFrame(
@@ -367,7 +389,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
             "external": column["external"],
         }
     )
-    remarks = meaning.place_host_work(table, info)
+    remarks += meaning.place_host_work(table, info)
     details = defaultdict(_Args, columns.details)
     remarks += meaning.describe_messages(table, details, info)
     meaning.size_gradients(table, details)
@@ -375,3 +397,16 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
     categories = table["category"].to_numpy()
     table = table.drop(columns=["category", "external"])
     return table.astype(dict.fromkeys(["kind", "op", "group"], "category")), categories, remarks
+
+
+def _by_device(stream: np.ndarray, device: np.ndarray, kernels: np.ndarray, on_device: np.ndarray):
+    """Stream numbers that tell the GPUs of one process apart, and LEDGER rows saying so."""
+    if np.unique(device[kernels & (device >= 0)]).size < 2:
+        return stream, []
+    known = on_device & (device >= 0) & (device < 2**31)
+    scale = 1000
+    while scale <= stream[known].max(initial=0) and scale < 10**9:
+        scale *= 10
+    why = f"taken together as one rank; stream = {scale} x device + stream"
+    remark = _row("streams", f"several GPUs in one process: {why}", 0, kept=True)
+    return np.where(known, scale * np.where(known, device, 0) + stream, stream), [remark]

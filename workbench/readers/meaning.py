@@ -97,11 +97,13 @@ def _steps(table: pd.DataFrame) -> np.ndarray:
 
 def number_iterations(table: pd.DataFrame) -> list[dict]:
     """Set `iteration`: of the step a host row starts in; of its launch for a device row."""
-    steps = table[_steps(table)].sort_values("start_ns")
+    steps = table[_steps(table)].sort_values("start_ns", kind="stable")
     if steps.empty:
         why = "no ProfilerStep in the file: all of it is one iteration, number 0"
         return [_remark("iterations", why)] if len(table) else []
     numbers = steps["name"].astype(object).map(lambda n: int(_STEP.fullmatch(n)[1])).to_numpy()
+    once = _once(steps, numbers)
+    steps, numbers = steps[once], numbers[once]
     remarks = []
     if len(set(numbers)) < len(numbers):
         numbers = numbers[0] + np.arange(len(numbers))
@@ -119,9 +121,24 @@ def number_iterations(table: pd.DataFrame) -> list[dict]:
     table["iteration"] = np.where(inside, numbers[step], -1)
     orphans = int((device & (launch < 0) & table["kind"].ne("annotation")).sum())
     if orphans:
-        why = f"{orphans} device rows have no recorded launch: put where they start"
+        rows = "row has" if orphans == 1 else "rows have"
+        why = f"{orphans} device {rows} no recorded launch: put where they start"
         remarks.append(_remark("iterations", why))
     return remarks
+
+
+def _once(steps: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
+    """Mask of the steps (in order of start) that no earlier one of the same number overlaps.
+
+    The profiler repeats a step on each thread that it follows.
+    """
+    until, once = {}, []
+    spans = zip(numbers.tolist(), steps["start_ns"], steps["end_ns"], strict=True)
+    for number, start, end in spans:
+        once.append(number not in until or start >= until[number])
+        if once[-1]:
+            until[number] = end
+    return np.array(once)
 
 
 def launches(table: pd.DataFrame) -> np.ndarray:
@@ -179,7 +196,7 @@ def _message(names, details: dict, row: int, call: int, only_group: int | None):
 def _group(args) -> str:
     """A process group's name and members, as far as the profiler recorded them."""
     parts = (args.group, args.members)
-    return " ".join(str(part) for part in parts if isinstance(part, str | int))
+    return " ".join(str(part) for part in parts if isinstance(part, str | int | list))
 
 
 def _positive(value) -> int | None:
@@ -222,9 +239,11 @@ def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.nd
     calls = np.flatnonzero(is_call[table["name"].cat.codes] & host)
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     external, thread = table["external"].to_numpy(), table["thread"].to_numpy()
-    by_id = {external[c]: c for c in calls[::-1] if external[c] != -1}
     shaped = {c: bool(_shape_bytes(details[c])) for c in calls.tolist()}
+    by_id = {external[c]: c for c in calls[::-1]}
     calls = calls[np.argsort(start[calls], kind="stable")]
+    for ambiguous in _shared_ids(external[calls], start[calls], end[calls]):
+        by_id.pop(ambiguous, None)
     by_thread = {t: calls[thread[calls] == t] for t in np.unique(thread[calls])}
     opened = {t: start[same].tolist() for t, same in by_thread.items()}
     found, launch = np.full(len(table), -1), launches(table)
@@ -238,6 +257,20 @@ def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.nd
         if ids:
             found[row] = max(ids, key=lambda c: (shaped[c], start[c]))
     return found
+
+
+def _shared_ids(ids: np.ndarray, start: np.ndarray, end: np.ndarray) -> set[int]:
+    """External ids that tell no call: none (-1 or 0), or shared by calls one after another.
+
+    Calls are in order of their start. Those open at one time are one call and what it called.
+    """
+    until, shared = {}, {-1, 0}
+    for number, begin, finish in zip(ids.tolist(), start.tolist(), end.tolist(), strict=True):
+        first, last = until.get(number, (begin, finish))
+        if begin >= last and begin > first:
+            shared.add(number)
+        until[number] = first, max(last, finish)
+    return shared
 
 
 def size_gradients(table: pd.DataFrame, details: dict) -> None:

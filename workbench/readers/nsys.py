@@ -326,7 +326,8 @@ def _number_iterations(table: pd.DataFrame) -> list[str]:
     table["iteration"] = iteration
     orphans = int(((table["stream"] >= 0) & (launch < 0)).sum())
     if orphans:
-        remarks.append(f"{orphans} device rows have no recorded launch: put where they start")
+        rows = "row has" if orphans == 1 else "rows have"
+        remarks.append(f"{orphans} device {rows} no recorded launch: put where they start")
     return list(dict.fromkeys(remarks))
 
 

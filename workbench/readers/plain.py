@@ -97,6 +97,11 @@ def _numbers(column: pd.Series, file: str) -> pd.Series:
     """float64; nan for what is no number. Raises ValueError on decimal commas."""
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
         raise ValueError(f"{file}: column {column.name!r}: expected numbers, got {column.dtype}")
+    if pd.api.types.is_timedelta64_dtype(column):
+        raise ValueError(
+            f"{file}: column {column.name!r}: expected numbers of seconds, got timedelta: use "
+            ".dt.total_seconds()"
+        )
     if not pd.api.types.is_numeric_dtype(column):
         text = column.astype(str)
         if (comma := text.str.fullmatch(r"[-+]?[\d.]*\d,\d+(?:[eE][-+]?\d+)?")).any():

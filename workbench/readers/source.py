@@ -14,6 +14,7 @@ MAX_TEXT = 64 * MIB  # of a table of timed collectives or totals
 CHUNK_BYTES = 2**20
 HEAD_BYTES = 2**18
 _GZIP = b"\x1f\x8b"
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put first
 
 
 class Source:
@@ -22,11 +23,13 @@ class Source:
     path : where it lies (of a member: the archive)
     file : its name in messages
     head : its first 256 KiB, unpacked, from which its format is told
+    unread : why it is not to be read, if so
     damage : what was found wrong with the packing while reading
     keep : "all", or "kernels" when host rows are not wanted
     """
 
     keep = "all"
+    unread = ""
 
     def __init__(self, path: Path, stream=None, member: str = ""):
         self.path = Path(path)
@@ -66,14 +69,18 @@ class Source:
         with stream or self.path.open("rb") as stream:
             try:
                 first = stream.read(2**18)
-                if first[:2] == _GZIP:
-                    yield from _gunzip(first, stream, self.damage)
-                else:
-                    while first:
-                        yield first
-                        first = stream.read(CHUNK_BYTES)
+                packed = first[:2] == _GZIP
+                pieces = _gunzip(first, stream, self.damage) if packed else _plain(first, stream)
+                yield next(pieces, b"").removeprefix(_MARK)
+                yield from pieces
             except (tarfile.TarError, EOFError) as error:
                 self.damage.append(f"the archive is cut or damaged here ({error})")
+
+
+def _plain(first: bytes, stream) -> Iterator[bytes]:
+    while first:
+        yield first
+        first = stream.read(CHUNK_BYTES)
 
 
 def _gunzip(first: bytes, stream, damage: list[str]) -> Iterator[bytes]:
