@@ -593,3 +593,13 @@ def test_a_table_among_the_parameters_is_refused_without_showing_it(ax, tmp_path
 def test_a_parameter_that_is_no_plain_value_is_named(ax, tmp_path, value):
     with pytest.raises(ValueError, match="alpha_s"):
         save(ax.figure, "scaling", data=SCALING, folder=tmp_path, parameters={"alpha_s": value})
+
+
+def test_inputs_of_one_name_are_all_hashed(tmp_path):
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rank0.json").write_text(folder)
+    fig = Figure()
+    inputs = [tmp_path / "a" / "rank0.json", tmp_path / "b" / "rank0.json"]
+    pdf = save(fig, "two", pd.DataFrame({"x": [1]}), tmp_path / "out", inputs=inputs)
+    assert list(receipt_of(pdf)["inputs"]) == ["rank0.json", "rank0.json #2"]

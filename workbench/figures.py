@@ -309,7 +309,7 @@ def save(
     data = _filled(data, {}, f"save {name}: data", "the table drawn")
     receipt = {
         "figure": name,
-        "inputs": {_relative(path): _sha256(path) for path in read},
+        "inputs": _hashes(read),
         "parameters": _plain(dict(parameters or {}), "parameters"),
         "versions": _versions(),
     }
@@ -501,6 +501,15 @@ def _relative(path: Path) -> str:
         if path.resolve().is_relative_to(top):
             return path.resolve().relative_to(top).as_posix()
     return path.name
+
+
+def _hashes(paths) -> dict[str, str]:
+    """sha256 of each file by its name; files of one name are numbered, so that none is lost."""
+    found: dict[str, str] = {}
+    for path in paths:
+        name, n = _relative(path), sum(key.split(" #")[0] == _relative(path) for key in found)
+        found[f"{name} #{n + 1}" if n else name] = _sha256(path)
+    return found
 
 
 def _sha256(path: Path) -> str:
