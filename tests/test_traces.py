@@ -415,6 +415,8 @@ def test_links_in_an_archive_are_not_followed_and_that_is_said(tmp_path):
 def test_keeping_only_kernels_of_a_run_without_a_gpu_is_refused_in_a_folder_too(write_trace):
     host = [STEP, complete("cpu_op", "aten::mm", 110, 50)]
     paths = [write_trace(host, f"run/{r}.json", **of_rank(r)) for r in range(2)]
+    for name in ("-a.csv", "-b.csv", "-c.csv"):
+        (paths[0].parent / name).write_text("not a trace")
     for path in (paths[0], paths[0].parent):
         with pytest.raises(ValueError, match='keep="kernels" would drop them. Load it with keep'):
             load_run(path, keep="kernels")

@@ -79,7 +79,8 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
         or a tar archive of ranks; gzip or not
     executor : any concurrent.futures.Executor (`client.get_executor()` of Dask): files side by side
     keep : "all", or "kernels" to drop host rows while reading, so that a trace of gigabytes needs
-        little memory; gradients and launch times need the host rows
+        little memory; gradients and launch times need the host rows, and so does all of a run
+        without a GPU, which is refused
     cache : a folder in which decoded files are kept, so that opening them again is instant; True
         for osf-workbench in the user's cache folder. Archives are not cached
 
@@ -181,7 +182,8 @@ def _cache_folder(cache) -> Path | None:
 
 
 def _no_trace(path, paths: list[Path], ledger: list[dict]) -> str:
-    found = "; ".join(f"{Path(row['file']).name} ({row['why'][:160]})" for row in ledger[:3])
+    rows = sorted(ledger, key=lambda row: not row["warn"])[:3]  # what is to be said of traces first
+    found = "; ".join(f"{Path(row['file']).name} ({row['why'][:160]})" for row in rows)
     return (
         f"{path}: no trace in this folder, list or archive. Expected traces such as PyTorch's "
         f"(.json or .json.gz, one a rank); found {found or 'no file'}"

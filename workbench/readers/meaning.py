@@ -265,7 +265,10 @@ def _shared_ids(ids: np.ndarray, start: np.ndarray, end: np.ndarray) -> set[int]
     Calls are in order of their start. Those open at one time are one call and what it called.
     """
     until, shared = {}, {-1, 0}
-    for number, begin, finish in zip(ids.tolist(), start.tolist(), end.tolist(), strict=True):
+    values, counts = np.unique(ids, return_counts=True)
+    several = np.isin(ids, values[(counts > 1) & (values != -1) & (values != 0)])
+    spans = (column[several].tolist() for column in (ids, start, end))
+    for number, begin, finish in zip(*spans, strict=True):
         first, last = until.get(number, (begin, finish))
         if begin >= last and begin > first:
             shared.add(number)
