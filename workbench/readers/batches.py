@@ -5,6 +5,7 @@ events. Events are decoded by msgspec, a batch at a time; a batch that does not 
 by event (see `salvage`), so one bad byte costs one event.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ import msgspec
 
 from .salvage import Place, salvage_events, salvage_fields
 
-BATCH_BYTES = 2**21
+BATCH_BYTES = 2**19  # small enough to stay in the processor's caches
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -37,6 +38,7 @@ class Batches:
         self._one = msgspec.json.Decoder(event_type)
         self._buffer, self._ended, self._closed = bytearray(), False, False
         self._place = Place()
+        self._current: bytes | list = []
         self.fields: dict = {}
         self.lost: list[dict] = []
 
@@ -118,10 +120,24 @@ class Batches:
 
     def _decode(self, events: bytes) -> list:
         """Decode a list; events of an unexpected type are counted as lost."""
+        self._current = events
         try:
             return self._decoder.decode(events)
         except msgspec.ValidationError:
             return self._each(msgspec.json.decode(events, type=list[msgspec.Raw]))
+
+    def again(self, event_type: Any) -> list:
+        """The present batch decoded anew, as another type that takes the same events."""
+        if isinstance(self._current, bytes):
+            try:
+                return msgspec.json.decode(self._current, type=list[event_type])
+            except msgspec.ValidationError:
+                self._current = msgspec.json.decode(self._current, type=list[msgspec.Raw])
+        found = []
+        for piece in self._current:
+            with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                found.append(msgspec.json.decode(piece, type=event_type))
+        return found
 
     def _fields_behind(self) -> None:
         self._closed = True
@@ -164,7 +180,8 @@ class Batches:
         self.lost += lost
         self._place.advance(self._buffer, max(0, size - len(rest)))
         self._buffer[:] = rest
-        yield self._each(map(self._encoded, objects))
+        self._current = [self._encoded(event) for event in objects]
+        yield self._each(self._current)
         if closed:
             self._fields_behind()
         elif not objects and not final:

@@ -6,7 +6,7 @@ where the file has it. They stay integers, in ns, until the run's origin is know
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Union
@@ -44,11 +44,16 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
     cat: str | None = ""
     name: str = ""
-    ts: msgspec.Raw = meaning.NULL
-    dur: msgspec.Raw = meaning.NULL
+    ts: Number = None
+    dur: Number = None
     pid: Number = None
     tid: Number = -1
     args: _Args | None = None
+
+
+class _ExactEvent(_Event, gc=False, tag="X"):
+    ts: Decimal | None = None
+    dur: Decimal | None = None
 
 
 # Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
@@ -58,6 +63,7 @@ _OTHERS = {
 }
 _PHASE = {other: phase for phase, other in _OTHERS.items()}
 _ANY = Union[(_Event, *_PHASE)]
+_ANY_EXACT = Union[(_ExactEvent, *_PHASE)]
 
 
 _KINDS = {
@@ -122,7 +128,7 @@ def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
     batches = Batches(chunks, _ANY, file)
     columns = _Columns(only_kernels=keep == "kernels")
     for batch in batches:
-        columns.add(batch)
+        columns.add(batch, batches.again)
     info = _info(batches.fields)
     ledger = batches.lost + [_row(*key, n, kept=False) for key, n in columns.dropped.items()]
     for row in ledger:
@@ -215,13 +221,15 @@ class _Columns:
     dropped: Counter = field(default_factory=Counter)
     n_rows: int = 0
 
-    def add(self, batch: list) -> None:
+    def add(self, batch: list, again: Callable) -> None:
         types = Counter(map(type, batch))
         for other, phase in _PHASE.items():
             if types[other]:
                 why = _NOT_INTERVALS.get(phase, "not a complete event (ph X)")
                 self.dropped[f"ph {phase}", why] += types[other]
         events = [event for event in batch if type(event) is _Event]
+        if _inexact([event.ts for event in events]):
+            events = [event for event in again(_ANY_EXACT) if type(event) is _ExactEvent]
         if self.only_kernels:
             events = self._without_bulk(events)
         events, start, end = self._usable(events)
@@ -330,20 +338,23 @@ def _integer(value) -> int | None:
 _UNKNOWN = np.iinfo(np.int64).min
 
 
-def _nanoseconds(numbers: list[msgspec.Raw]) -> np.ndarray:
-    """Microseconds as written in the file -> int64 ns, exactly, or `_UNKNOWN`."""
-    text = b"[" + b",".join(numbers) + b"]"
-    try:
-        array = np.array(msgspec.json.decode(text, type=list[int | float]))
-    except msgspec.ValidationError:  # text, or nothing, in the place of a number
-        return np.array([_exact_ns(msgspec.json.decode(n)) for n in numbers], dtype=np.int64)
-    largest = np.max(np.abs(array), initial=0)
-    if array.dtype.kind == "O" or array.dtype.kind == "f" and not largest < _FLOAT_LIMIT_US:
-        exact = msgspec.json.decode(text, type=list[Decimal])
-        return np.array([_exact_ns(value) for value in exact], dtype=np.int64)
+def _inexact(times: list) -> bool:
+    """Whether floats among the times are too large to tell every ns."""
+    kinds = set(map(type, times))
+    if float not in kinds:
+        return False
+    floats = times if kinds == {float} else [t for t in times if type(t) is float]
+    return not np.max(np.abs(np.array(floats))) < _FLOAT_LIMIT_US
+
+
+def _nanoseconds(values: list) -> np.ndarray:
+    """Microseconds as decoded -> int64 ns, or `_UNKNOWN`; exact for floats below the limit."""
+    kinds = set(map(type, values))
+    array = np.array(values) if kinds <= {int, float} else np.array([], dtype=object)
+    if array.dtype.kind not in "iuf" or not np.max(np.abs(array), initial=0) < _LIMIT_US:
+        return np.array([_exact_ns(value) for value in values], dtype=np.int64)
     if array.dtype.kind != "f":
-        bad = ~(np.abs(array.astype(float)) < _LIMIT_US)
-        return np.where(bad, _UNKNOWN, np.where(bad, 0, array).astype(np.int64) * 1000)
+        return array.astype(np.int64) * 1000
     whole = np.floor(array)
     # The fraction of a float below the limit is exact, so only one rounding happens.
     return whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
