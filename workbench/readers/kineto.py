@@ -351,7 +351,11 @@ def _nanoseconds(values: list) -> np.ndarray:
     """Microseconds as decoded -> int64 ns, or `_UNKNOWN`; exact for floats below the limit."""
     kinds = set(map(type, values))
     array = np.array(values) if kinds <= {int, float} else np.array([], dtype=object)
-    if array.dtype.kind not in "iuf" or not np.max(np.abs(array), initial=0) < _LIMIT_US:
+    # The least int64 has no positive counterpart, so sizes are compared as floats.
+    if (
+        array.dtype.kind not in "iuf"
+        or not np.max(np.abs(array.astype(float)), initial=0) < _LIMIT_US
+    ):
         return np.array([_exact_ns(value) for value in values], dtype=np.int64)
     if array.dtype.kind != "f":
         return array.astype(np.int64) * 1000
