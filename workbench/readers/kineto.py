@@ -52,8 +52,10 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class _ExactEvent(_Event, gc=False, tag="X"):
-    ts: Decimal | None = None
-    dur: Decimal | None = None
+    """The same with times as they stand in the file."""
+
+    ts: msgspec.Raw = meaning.NULL
+    dur: msgspec.Raw = meaning.NULL
 
 
 # Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
@@ -365,8 +367,9 @@ def _nanoseconds(values: list) -> np.ndarray:
 
 
 def _exact_ns(value) -> int:
+    text = bytes(value).decode().strip('"') if type(value) is msgspec.Raw else str(value)
     try:
-        us = Decimal(str(value))
+        us = Decimal(text)
     except ArithmeticError:
         return _UNKNOWN
     return round(us * 1000) if us.is_finite() and abs(us) < _LIMIT_US else _UNKNOWN
