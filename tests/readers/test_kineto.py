@@ -292,3 +292,9 @@ def test_calls_within_one_another_may_share_an_external_id():
     inner = complete("user_annotation", "nccl:all_reduce", 12, 3, **shape)
     kernel = complete("kernel", "ncclDevKernel_Generic", 300, 9, **{"External id": 77})
     assert message(decode([outer, inner, kernel])[0])[:2] == ("all_reduce", 256)
+
+
+def test_a_group_with_an_absurd_name_does_no_harm():
+    groups = {"pg_config": [{"pg_name": {"a": 1}, "pg_size": 2}]}
+    table, _, _ = decode([complete("kernel", ALL_REDUCE, 1, 2)], distributedInfo=groups)
+    assert message(table)[2] == 2

@@ -165,7 +165,7 @@ def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> list[di
         return [_remark("comm rows", NO_MESSAGES) | {"warn": True}] if asked else []
     names = table["name"].astype(object).to_numpy()
     call = _calls(table, details, names, rows)
-    sizes = {g.get("pg_name"): g.get("pg_size") for g in info["groups"]}
+    sizes = {str(g.get("pg_name")): g.get("pg_size") for g in info["groups"]}
     only = next(iter(sizes.values())) if len(sizes) == 1 else None
     described = [_message(names, details, row, call[row], only) for row in rows]
     ops, groups, nbytes, workers = zip(*described, strict=True)
