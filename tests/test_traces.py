@@ -8,6 +8,7 @@ import tarfile
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -454,3 +455,16 @@ def test_the_cache_may_lie_in_the_home_folder(write_trace, tmp_path, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     load_run(write_trace(WORK, **of_rank(0, 1)), cache="~/kept")
     assert len(list((tmp_path / "home" / "kept").iterdir())) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed on Linux")
+def test_a_source_let_go_half_read_closes_its_file_at_once(tmp_path):
+    path = tmp_path / "large.json"
+    path.write_bytes(b"[" + b" " * 2**21)
+    half = source.Source(path)
+    assert len(half.head) == source.HEAD_BYTES
+    opened = {Path(link).resolve() for link in Path("/proc/self/fd").iterdir() if link.exists()}
+    assert path.resolve() in opened
+    del half
+    opened = {Path(link).resolve() for link in Path("/proc/self/fd").iterdir() if link.exists()}
+    assert path.resolve() not in opened

@@ -16,7 +16,7 @@ _NO_CLOCK = (
 _MESSAGE = ["iteration", "op", "group"]
 
 
-def align(tables: list[pd.DataFrame], infos: list[dict]) -> tuple[list[pd.DataFrame], str, bool]:
+def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
     """Put the ranks' EVENTS (times in ns) on one axis; also how, and whether that is doubtful.
 
     Clocks are taken as they are when every file counts from the epoch and they agree. Otherwise

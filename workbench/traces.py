@@ -106,7 +106,7 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
         raise ValueError(_no_trace(path, paths, ledger))
     ranks.check(infos)
     try:
-        tables, how, doubtful = clocks.align(tables, infos)
+        tables, how, doubtful = clocks.align(tables)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     ledger += ranks.remarks(infos, how, doubtful)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..tables import EVENTS, check
-from ..units import GIB, format_bytes
+from ..units import GIB
 from .collectives import collective, dtype_bytes
 from .salvage import Place, salvage_events
 from .source import Source
@@ -153,13 +153,7 @@ def _pairs(rows: pd.Series, called: pd.Series) -> tuple[np.ndarray, np.ndarray, 
 
 def _nodes(source: Source) -> tuple[list[_Node], list[str]]:
     """The nodes, and where the file is damaged."""
-    data = bytearray()
-    for chunk in source.chunks():
-        data += chunk
-        if len(data) > _LARGEST:
-            limit = format_bytes(_LARGEST)
-            raise ValueError(f"{source.file}: an execution trace of more than {limit}: not read")
-    data = bytes(data)
+    data = source.whole("an execution trace", _LARGEST)
     try:
         return msgspec.json.decode(data, type=_Trace).nodes, []
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -37,7 +37,7 @@ class Source:
         self.name = member.rsplit("/", 1)[-1] or self.path.name
         self.damage: list[str] = []
         self._lead: list[bytes] = []
-        self._rest = self._pieces(stream)
+        self._rest = _pieces(self.path, stream, self.damage)
 
     @cached_property
     def head(self) -> bytes:
@@ -57,24 +57,30 @@ class Source:
 
     def text(self) -> str:
         """All of it as text, what is not UTF-8 replaced. Raises ValueError beyond MAX_TEXT."""
+        return self.whole("a table", MAX_TEXT).decode(errors="replace")
+
+    def whole(self, what: str, limit: int) -> bytes:
+        """All of it at once. Raises ValueError, with what it is, beyond the limit in bytes."""
         data = bytearray()
         for chunk in self.chunks():
             data += chunk
-            if len(data) > MAX_TEXT:
-                limit = format_bytes(MAX_TEXT)
-                raise ValueError(f"{self.file}: a table of more than the limit of {limit}")
-        return data.decode(errors="replace")
+            if len(data) > limit:
+                most = format_bytes(limit)
+                raise ValueError(f"{self.file}: {what} of more than the limit of {most}")
+        return bytes(data)
 
-    def _pieces(self, stream) -> Iterator[bytes]:
-        with stream or self.path.open("rb") as stream:
-            try:
-                first = stream.read(2**18)
-                packed = first[:2] == _GZIP
-                pieces = _gunzip(first, stream, self.damage) if packed else _plain(first, stream)
-                yield next(pieces, b"").removeprefix(_MARK)
-                yield from pieces
-            except (tarfile.TarError, EOFError) as error:
-                self.damage.append(f"the archive is cut or damaged here ({error})")
+
+def _pieces(path: Path, stream, damage: list[str]) -> Iterator[bytes]:
+    """The unpacked bytes; no method, so that a source let go half read closes its file at once."""
+    with stream or path.open("rb") as stream:
+        try:
+            first = stream.read(2**18)
+            packed = first[:2] == _GZIP
+            pieces = _gunzip(first, stream, damage) if packed else _plain(first, stream)
+            yield next(pieces, b"").removeprefix(_MARK)
+            yield from pieces
+        except (tarfile.TarError, EOFError) as error:
+            damage.append(f"the archive is cut or damaged here ({error})")
 
 
 def _plain(first: bytes, stream) -> Iterator[bytes]:
