@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.costs import Affine, Link, Ring, bus_bandwidth, shown
+from workbench.checks import shown
+from workbench.costs import Affine, Link, Ring, bus_bandwidth
 from workbench.fits import fit_all_reduce
 
 LINK = Link(alpha=10e-6, beta=1e-9)

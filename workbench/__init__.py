@@ -4,6 +4,7 @@ Data flows one way, and each module may import only those above it:
 
     units         US, MS, MIB, GBIT; numbers as people read them
     tables        the columns of every table, and check()
+    checks        what callers pass: numbers, workers, callables
     intervals     unions and overlaps of half-open spans
     readers       one file a format: bytes -> EVENTS or MEASUREMENTS
     files         which files a path names, archives included
@@ -13,8 +14,11 @@ Data flows one way, and each module may import only those above it:
     traces        Run, load_run, read_events, read_measurements
     iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
     crosscheck    our breakdown beside HTA's and TraceLens'
-    costs         Link, Ring: what a message costs
+    costs         Link, Ring, Tree, ...: what a message costs
+    screening     which MEASUREMENTS are fitted, and why the others are set aside
+    regimes       where the price of a hop changes: breakpoints, floor, node boundary
     fits          MEASUREMENTS -> Fit
+    choices       which cost fits best, and what to measure next
     fusion        which gradients travel in one message
     timeline      Scenario, schedule, predict, sweep: OSF itself
     figures       paper, save, draw_*

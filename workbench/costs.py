@@ -9,10 +9,11 @@ The pair (messages, moved) is also the design matrix of the fit, and for a ring 
 the bus bandwidth of nccl-tests. A lone worker sends nothing, so every cost is 0 at n_workers = 1.
 """
 
-from dataclasses import dataclass
-from numbers import Integral, Real
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from .checks import numbers, shown, whole_workers
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Link:
 
     def __post_init__(self):
         for name, unit in (("alpha", "s a message hop"), ("beta", "s a byte")):
-            if _numbers(getattr(self, name), f"Link {name} ({unit})").ndim:
+            if numbers(getattr(self, name), f"Link {name} ({unit})").ndim:
                 raise ValueError(f"Link {name} ({unit}): expected one number, got an array")
 
 
@@ -58,6 +59,21 @@ class LinkCost:
             + self.moved(nbytes, n_workers) * self.link.beta
         )
 
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The fitted numbers: alpha in s a message hop, beta in s a byte moved."""
+        return {"alpha": self.link.alpha, "beta": self.link.beta}
+
+    def with_parameters(self, alpha: float, beta: float):
+        """Return the same collective over another link."""
+        return replace(self, link=Link(alpha, beta))
+
+    def columns(self, nbytes, n_workers) -> dict[str, np.ndarray]:
+        """Return what each parameter is multiplied by: cost = sum of parameter * column."""
+        moved = self.moved(nbytes, n_workers)
+        hops = np.broadcast_to(self.messages(n_workers), np.shape(moved))
+        return {"alpha": hops, "beta": moved}
+
 
 class Ring(LinkCost):
     """Ring all-reduce: 2(n-1) hops, each worker sends 2(n-1)/n bytes for every byte of the message.
@@ -73,7 +89,7 @@ class Ring(LinkCost):
     def moved(self, nbytes, n_workers):
         """Return the bytes each worker sends, 2(n-1)/n nbytes."""
         n = whole_workers(n_workers)
-        return 2 * (n - 1) / n * _numbers(nbytes, "nbytes")
+        return 2 * (n - 1) / n * numbers(nbytes, "nbytes")
 
 
 class Affine(LinkCost):
@@ -88,7 +104,7 @@ class Affine(LinkCost):
 
     def moved(self, nbytes, n_workers):
         """Return the message's own bytes, and 0 for a lone worker."""
-        return self.messages(n_workers) * _numbers(nbytes, "nbytes")
+        return self.messages(n_workers) * numbers(nbytes, "nbytes")
 
 
 # nccl-tests, doc/PERFORMANCE.md: bus bandwidth = algorithm bandwidth * factor(n)
@@ -116,73 +132,7 @@ def bus_bandwidth(nbytes, seconds, n_workers, op: str = "all_reduce"):
     """
     if op not in _BUS_FACTORS:
         raise ValueError(f"op: expected one of {', '.join(_BUS_FACTORS)}; got {op!r}")
-    elapsed = _numbers(seconds, "seconds")
+    elapsed = numbers(seconds, "seconds")
     if (elapsed == 0).any():
         raise ValueError("seconds: expected times above 0 s, got 0; drop rows that took no time")
-    return _numbers(nbytes, "nbytes") / elapsed * _BUS_FACTORS[op](whole_workers(n_workers))
-
-
-def whole_workers(n_workers) -> np.ndarray:
-    """Return n_workers as floats, or raise ValueError unless all are whole and at least 1."""
-    expected = "whole numbers from 1 up"
-    n = _numbers(n_workers, "n_workers", expected)
-    wrong = n[(n < 1) | (n != np.floor(n))]
-    if wrong.size:
-        raise ValueError(f"n_workers: expected {expected}, got {shown(wrong.flat[0])}")
-    return n
-
-
-def shown(value) -> str:
-    """Return a value as a message shows it: a number or a short text, else the name of its type."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    if isinstance(value, str):
-        return repr(str(value)) if len(value) <= 40 else f"{value[:40]!r} and more"
-    if value is None or isinstance(value, bool | np.bool_ | Integral):
-        return str(value)
-    if isinstance(value, Real):
-        return f"{float(value):.6g}"
-    return getattr(value, "__name__", type(value).__name__)
-
-
-def one_number(value, what: str, advice: str):
-    """Return a plain number as it is, or raise ValueError: what was expected, found, and advice."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{what}, got {shown(value)}; {advice}")
-    return value
-
-
-def check_callable(value, name: str, example: str):
-    """Return a cost or a policy, or raise ValueError for a class, a fit, or what is not callable.
-
-    `example` says how to write one, such as Ring(Link(alpha, beta)).
-    """
-    if isinstance(value, type):
-        called = example if value is Link else value.__name__ + example[example.index("(") :]
-        raise ValueError(f"{name}: got {shown(value)}; write {called}")
-    if not callable(value):
-        advice = "pass fit.model" if hasattr(value, "model") else f"write {example}"
-        raise ValueError(f"{name}: expected a callable, got {shown(value)}; {advice}")
-    return value
-
-
-def _numbers(values, name: str, expected: str = "finite numbers from 0 up") -> np.ndarray:
-    """Return the values as floats, or raise ValueError unless all are finite and at least 0."""
-    try:
-        # NumPy alone would read "8" and True as numbers, also beside numbers in a list
-        array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
-        if array.dtype.kind in "mM":
-            raise TypeError("dates and spans of time would pass for numbers of ns")
-        each = [] if array.dtype.kind in "iuf" else array.ravel().tolist()
-        types = {t for t in set(map(type, each)) if t is bool or not issubclass(t, Real)}
-        odd = [v for v in each if type(v) in types] if types else []
-        numbers = None if odd else np.asarray(array, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        odd = [values]
-    if odd:
-        advice = "; write it without quotes" if isinstance(odd[0], str) else ""
-        raise ValueError(f"{name}: expected {expected}, got {shown(odd[0])}{advice}")
-    wrong = numbers[~((numbers >= 0) & (numbers < np.inf))]
-    if wrong.size:
-        raise ValueError(f"{name}: expected {expected}, got {shown(wrong.flat[0])}")
-    return numbers
+    return numbers(nbytes, "nbytes") / elapsed * _BUS_FACTORS[op](whole_workers(n_workers))

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 
-from .costs import Link, LinkCost, Ring, one_number, shown
+from .checks import one_number, shown
+from .costs import Link, LinkCost, Ring
 from .tables import MEASUREMENTS, check
 from .units import GB, US, format_bytes
 

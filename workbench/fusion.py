@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from .costs import check_callable, one_number, shown
+from .checks import check_callable, one_number, shown
 from .tables import GRADIENTS, check
 from .units import KIB, MIB
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pandas as pd
 
-from .costs import LinkCost, check_callable, one_number, shown, whole_workers
+from .checks import check_callable, one_number, shown, whole_workers
+from .costs import LinkCost
 from .fusion import DDPBuckets, OneMessage, PerTensor, check_gradients, fuse
 from .tables import BUCKETS, EVENTS, check
 from .units import format_bytes, format_seconds
