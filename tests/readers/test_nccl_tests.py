@@ -21,6 +21,8 @@ NO_REDOP = f"{SIZE}{TIMES}  error{TIMES}  error\n"
 TIMED = "  100.0  10.49  10.49  {0}  101.0  10.38  10.38  {1}\n"
 OLD_ROW = "  1048576  262144  float  sum" + TIMED.format("5e-07", "5e-07")
 NEW_ROW = "  1048576  262144  float  sum  -1" + TIMED.format("0", "N/A")
+# Half a message a worker, and a busbw of half the algbw: 2 workers of all-gather or all-to-all.
+HALVES = "  1048576  131072  float  100.0  10.49  5.24  0e+00  101.0  10.38  5.19  0e+00\n"
 
 
 @pytest.mark.parametrize("header, row", [(OLD, OLD_ROW), (NEW, NEW_ROW)])
@@ -34,12 +36,57 @@ def test_columns_are_found_by_the_header(header, row):
 
 
 def test_a_missing_or_blank_redop_shifts_nothing():
-    row = "  1048576  131072  float" + TIMED.format("0e+00", "0e+00")
-    for header in (NO_REDOP, OLD):
-        table, problems = read(RANKS + header + row, "f")
-        assert table.seconds.tolist() == [1e-4]
+    for header in (NO_REDOP, OLD, NEW):
+        table, _ = read(RANKS + header + HALVES, "f")
+        assert (table.seconds.tolist(), table.in_place_seconds.tolist()) == ([1e-4], [1.01e-4])
+
+
+@pytest.mark.parametrize("header, op", [(NO_REDOP, "all_gather"), (OLD, "all_to_all")])
+def test_columns_of_old_versions_tell_what_is_no_reduction(header, op):
+    # print_header of all_gather.cu and alltoall.cu, nccl-tests v2.0 to v2.10
+    table, problems = read(RANKS + header + HALVES, "f")
+    assert table.op.tolist() == [op] and problems == []
+
+
+def test_columns_that_several_programs_print_leave_the_collective_unknown():
+    whole = HALVES.replace("5.24", "10.49")  # hypercube.cu: busbw is algbw
+    amd = RANKS.replace("Some GPU", "AMD Instinct MI250X")  # its gather and scatter print the same
+    for text in (RANKS + NO_REDOP + whole, amd + NO_REDOP + HALVES, RANKS + NEW + HALVES):
+        table, problems = read(text, "f")
         assert table.op.tolist() == ["unknown"]
         assert any("which collective" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "line, op",
+    [
+        ("$ srun ./alltoall_perf -b 1M\n", "all_to_all"),
+        ("$ mpirun /opt/bin/all_gather_perf_mpi -b 1M\n", "all_gather"),
+        ("=== AllGather, 2 nodes ===\n", "all_gather"),
+        ("testing ncclAllToAll\n", "all_to_all"),
+        ("scatter test\n", "scatter"),
+        ("tests: all_gather, alltoall\n", "unknown"),
+        ("after reduce scatter, reduce-scatter and reduce_scatter; gathering\n", "unknown"),
+    ],
+)
+def test_a_line_above_the_table_tells_what_columns_cannot(line, op):
+    assert read(line + RANKS + NEW + HALVES, "f")[0].op.tolist() == [op]
+
+
+def test_calls_the_library_reports_tell_what_columns_cannot():
+    call = "n1:1:1 [0] NCCL INFO {0}: opCount 0 sendbuff 0x7 recvbuff 0x8 count 131072\n"
+    for calls, op in (
+        (["AllGather", "AllGather"], "all_gather"),
+        (["Send", "Recv"], "unknown"),
+        (["AllGather", "Broadcast"], "unknown"),
+    ):
+        text = RANKS + NEW + "".join(map(call.format, calls)) + HALVES
+        assert read(text, "f")[0].op.tolist() == [op]
+
+
+def test_columns_that_tell_are_believed_before_words():
+    text = "$ ./all_gather_perf; then\n" + RANKS + OLD + OLD_ROW
+    assert read(text, "f")[0].op.tolist() == ["all_reduce"]
 
 
 def test_the_announced_collective_is_taken_and_several_tables_follow_each_other():
@@ -129,7 +176,7 @@ def test_another_text_is_refused_with_its_first_line():
         ("tree-100g-step2m.txt", ("all_reduce", 16, 16, 268)),
         ("nccl_allreduce.log", ("all_reduce", 8, 1, 34)),
         ("nccl_reducescatter.log", ("reduce_scatter", 8, 1, 34)),
-        ("nccl_alltoall.log", ("unknown", 8, 1, 34)),
+        ("nccl_alltoall.log", ("all_to_all", 8, 1, 34)),
         ("100g-step2m.txt", ("all_reduce", 16, 16, 268)),
         ("nccl_N2_G1_node002_node008.log", ("all_to_all", 2, 2, 10)),
     ],

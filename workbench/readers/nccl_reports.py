@@ -11,7 +11,7 @@ from .nccl_rows import count, named
 
 _CSV = {"numcycle", "inplace", "time", "algbw"}
 _MARKS = re.compile(r'"(?:oop_time|ip_time|out_of_place|in_place|inPlace)"\s*:')
-_PROGRAM = re.compile(r"\b(\w{2,40})_perf\b")
+PROGRAM = re.compile(r"\b(\w{2,40}?)_perf(?:_\w{1,20})?\b")  # some builds: all_gather_perf_mpi
 
 
 def reported(text: str, file: str, problems: list[str]) -> list[dict] | None:
@@ -30,7 +30,7 @@ def is_report(text: str) -> bool:
 def _json(text: str, problems: list[str]) -> list[dict]:
     """Rows of whatever JSON the text holds, whole or cut."""
     decoder, at, failures, rows, records, config = json.JSONDecoder(), 0, 0, [], [], {}
-    program = next(iter(_PROGRAM.findall(text)), "")
+    program = next(iter(PROGRAM.findall(text)), "")
     while (at := text.find("{", at)) >= 0 and failures < 1000:
         try:
             found, at = decoder.raw_decode(text, at)

@@ -62,10 +62,7 @@ def _by_table(rows: list[dict]) -> list[list[dict]]:
 
 
 def _table(rows: list[dict], problems: list[str]) -> pd.DataFrame:
-    guess, table = _guess(rows[-1]), rows[0]["table"]  # the last row is the largest, and tells best
-    op = rows[0]["op"]
-    op = (op or guess) if table is None or table.sure or guess == "unknown" else guess
-    op = op or "unknown"
+    table, op = rows[0]["table"], _collective(rows)
     ticks = _ticks(rows, table.unit if table else "us", problems)
     counted = [[count(c) for c in row["wrong"]] for row in rows]
     frame = pd.DataFrame(
@@ -95,8 +92,8 @@ def _doubts(frame: pd.DataFrame, rows: list[dict]) -> list[str]:
         doubts.append(f"the test found wrong results at sizes {sizes}: do not trust these times")
     if frame["op"].iloc[0] == "unknown":
         doubts.append(
-            "the text does not say which collective this is (all_gather and all_to_all print the "
-            "same columns): set op yourself"
+            "the text does not say which collective this is (several print the same columns, such "
+            "as all_gather and all_to_all): set op yourself"
         )
     if any(row["kind"] for row in rows):
         doubts.append("nothing was timed out of place in some rows: their time is the one in place")
@@ -160,6 +157,19 @@ def _ticks(rows: list[dict], unit: str, problems: list[str]) -> float:
     return _A_SECOND[nearest]
 
 
+def _collective(rows: list[dict]) -> str:
+    """As announced, else as the columns tell, the library's calls, the program's name or words."""
+    op, table = rows[0]["op"], rows[0]["table"]
+    guess = _guess(rows[-1])  # the last row is the largest, and tells best
+    if table is None or (table.sure and op):
+        return op or guess
+    if guess == "unknown":
+        guess = _by_layout(rows, table)
+    if guess == "unknown" and len(called := table.called - {"", "send_recv"}) == 1:
+        return next(iter(called))  # sends and receives make up several collectives
+    return guess if guess != "unknown" else op or "unknown"
+
+
 def _guess(row: dict) -> str:
     """The collective, from how the count of elements relates to the size, in older versions."""
     n, size, root = (number(row[key]) for key in ("count", "nbytes", "root"))
@@ -170,7 +180,23 @@ def _guess(row: dict) -> str:
         return ("reduce" if root >= 0 else "all_reduce") if whole else "reduce_scatter"
     if whole and size:
         return "broadcast" if root >= 0 else "send_recv"
-    return "unknown"  # all_gather and all_to_all print the same columns
+    return "unknown"
+
+
+def _by_layout(rows: list[dict], table) -> str:
+    """The collective of a table without a root, as each program of old printed its own columns.
+
+    all_gather.cu and hypercube.cu knew no redop, alltoall.cu left it blank (nccl-tests v2.0 to
+    v2.10). hypercube's busbw is its algbw, all_gather's (n-1)/n of it. AMD's tests printed
+    all_gather's columns for gather and scatter too.
+    """
+    if "root" in table.lead or table.amd or not number(rows[-1]["nbytes"]) > 0:
+        return "unknown"
+    if {"redop", "op"} & set(table.lead):
+        return "all_to_all"
+    n_workers = 64 if pd.isna(table.n_workers) else table.n_workers
+    ratio = bus_ratio(*([number(row[c]) for row in rows] for c in ("algbw", "busbw")))
+    return "all_gather" if ratio < 1 - 0.5 / n_workers else "unknown"
 
 
 def number(token) -> float:

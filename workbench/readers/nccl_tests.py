@@ -24,7 +24,15 @@ _TAG = re.compile(  # of mpirun, srun -l, or a clock; before a line that holds n
 )
 _LONGEST = 2000  # characters of a line that are looked at: a row has some 150
 _STARTING = re.compile(r"Collective test starting:\s*(\w+)", re.IGNORECASE)
-_PROGRAM = re.compile(r"\b(\w{2,40})_perf\b")
+_WORD = re.compile(  # of those that columns do not tell apart
+    r"(?<![a-z_-])(?<!reduce )(?:[nr]ccl)?(all[-_ ]?gather|all[-_ ]?to[-_ ]?all|gather|scatter)"
+    r"(?:[-_ ]test)?(?![a-z])",
+    re.IGNORECASE,
+)
+_CALLED = re.compile(
+    r"\s*(\w{2,40}): opCount\b"
+)  # NCCL INFO of a call, with NCCL_DEBUG_SUBSYS=COLL
+_AMD = re.compile(r"\b(?:AMD|Radeon|Instinct|Vega|gfx\d|MI\d)", re.IGNORECASE)
 _RANK = re.compile(
     r"\bRank\s+(\d{1,7})\b(?:\s+Group\s+(\d+))?.{0,80}?\bon\s+(\S+)\s+device", re.IGNORECASE
 )
@@ -66,35 +74,46 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
 
 def _text(lines: list[str], problems: list[str]) -> list[dict]:
     """A dict of tokens for each row of the tables a log prints."""
-    rows, ranks, listing, table, pending = [], {}, False, None, None
-    told, hint = "", ""
-    tables = []
+    rows, ranks, listing, pending = [], {}, False, None
+    said = {"sure": "", "hint": "", "amd": False}
+    tables: list[_Table] = []
     for number, line in enumerate(lines, start=1):
-        if said := _LIBRARY.search(line):
-            line = line[: said.start()]
-        if starting := _STARTING.search(line):
-            told = starting[1]
-        elif rank := _RANK.search(line):
+        if library := _LIBRARY.search(line):
+            if tables and (called := _CALLED.match(line, library.end())):
+                tables[-1].called.add(collective(called[1]))
+            line = line[: library.start()]
+        if rank := _RANK.search(line):
             ranks = ranks if listing else {}  # a new list of devices begins
             ranks.setdefault(int(rank[1]), []).append((rank[2], rank[3]))
+            said["amd"] = bool(_AMD.search(line, rank.end()))
             listing = True
         elif header := _HEADER.search(line):
-            table = _Table(number, header[1], told or hint, bool(told), _crew(ranks, problems))
-            tables.append(table)
+            tables.append(_Table(number, header[1], said, _crew(ranks, problems)))
             listing, pending = False, None
-        elif table and (units := _UNITS.search(line)):
-            table.unit = units[1].lower()
-        elif table and (row := _ROW.search(line)):
-            pending = {"where": f"line {number}", "table": table, "text": line[row.start() :]}
+        elif tables and (units := _UNITS.search(line)):
+            tables[-1].unit = units[1].lower()
+        elif tables and (row := _ROW.search(line)):
+            pending = {"where": f"line {number}", "table": tables[-1], "text": line[row.start() :]}
             rows.append(pending)
         elif _unfinished(pending) and _NUMBERS.fullmatch(rest := _TAG.sub("", _TAG.sub("", line))):
             pending["text"] += " " + rest  # the library spoke in the middle of the row
-        elif len(programs := set(_PROGRAM.findall(line))) == 1:
-            hint = programs.pop()
+        else:
+            _hear(line, said)
     rows = [tokens for row in rows if (tokens := _tokens(row, problems))]
     empty = [t for t in tables if all(row["table"] is not t for row in rows)]
     problems += [f"the table at line {t.line} ({t.op or 'unknown'}) holds no row" for t in empty]
     return rows
+
+
+def _hear(line: str, said: dict) -> None:
+    """Note what a line says of the collective to come: announced, by its program, in words."""
+    words = {re.sub("[- ]", "_", word.lower()) for word in _WORD.findall(line)}
+    if starting := _STARTING.search(line):
+        said["sure"] = starting[1]
+    elif len(programs := set(nccl_reports.PROGRAM.findall(line))) == 1:
+        said["hint"] = programs.pop()
+    elif not programs and len(ops := {collective(word) for word in words}) == 1:
+        said["hint"] = ops.pop()
 
 
 def _unfinished(row: dict | None) -> bool:
@@ -105,11 +124,16 @@ def _unfinished(row: dict | None) -> bool:
 
 
 class _Table:
-    """What is common to the rows of a table: its columns and who took part."""
+    """What is common to the rows of a table: its columns, who took part, what is said of it.
 
-    def __init__(self, line: int, header: str, program: str, sure: bool, crew: tuple):
-        self.line, self.sure, self.unit = line, sure, "us"
-        name = program.lower().removesuffix("_perf")
+    called : collectives that the library said it was asked for while the table was printed
+    amd : whether the devices are AMD's, whose tests once printed other columns
+    """
+
+    def __init__(self, line: int, header: str, said: dict, crew: tuple):
+        self.line, self.sure, self.unit = line, bool(said["sure"]), "us"
+        self.called, self.amd = set(), said["amd"]
+        name = (said["sure"] or said["hint"]).lower().removesuffix("_perf")
         self.op = collective(name) or name
         columns = [name for name in header.lower().split() if name != "timestamp"]
         timed = [n for n, name in enumerate(columns) if name.removeprefix("cpu") == "time"] or [0]
