@@ -1,6 +1,14 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from workbench.readers.collectives import collective, dtype_bytes, is_communication
+from workbench.readers.collectives import (
+    added,
+    checked,
+    collective,
+    dtype_bytes,
+    is_communication,
+)
 
 NAMES = {
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": "all_reduce",
@@ -75,3 +83,52 @@ def test_bytes_of_a_type_however_written(dtype, size):
 
 def test_an_unknown_type_has_no_size():
     assert dtype_bytes("GenericList") is None
+
+
+# Patterns of the user
+
+
+def test_a_pattern_of_the_user_comes_first_and_holds_within_the_block():
+    patterns = checked({"fast_sum": "AllReduce", "ncclDevKernel_Generic": "all_to_all", "moe": ""})
+    with added(patterns):
+        assert is_communication("void fast_sum<4>()") and is_communication("moe_dispatch")
+        assert collective("void fast_sum<4>()") == "all_reduce"
+        assert collective("ncclDevKernel_Generic_4(ncclDevKernelArgs)") == "all_to_all"
+        assert collective("moe_dispatch_all_gather") == ""
+        assert collective("ncclDevKernel_AllGather_RING_LL") == "all_gather"
+    assert not is_communication("void fast_sum<4>()")
+    assert collective("ncclDevKernel_Generic_4(ncclDevKernelArgs)") == ""
+
+
+def test_the_first_of_several_patterns_holds():
+    with added(checked({"sum": "reduce", "fast_sum": "all_reduce"})):
+        assert collective("fast_sum") == "reduce"
+
+
+def test_patterns_are_those_of_their_thread():
+    def told(patterns):
+        with added(checked(patterns)):
+            return [collective("fast_sum") for _ in range(200)]
+
+    with ThreadPoolExecutor(4) as pool:
+        each = pool.map(told, [{"fast_sum": op} for op in ("all_reduce", "reduce", "broadcast")])
+        assert [set(ops) for ops in each] == [{"all_reduce"}, {"reduce"}, {"broadcast"}]
+
+
+@pytest.mark.parametrize(
+    "patterns, message",
+    [
+        ("fast_sum", "expected {regular expression: collective}.*got 'fast_sum'"),
+        ({"fast_sum": None}, "expected {regular expression: collective}"),
+        ({3: "all_reduce"}, "expected {regular expression: collective}"),
+        ({"fast(": "all_reduce"}, r"'fast\(' is no regular expression"),
+        ({"fast": "allredcue"}, "expected one of all_reduce, .*got 'allredcue'"),
+    ],
+)
+def test_what_is_no_table_of_patterns_is_refused(patterns, message):
+    with pytest.raises(ValueError, match=message):
+        checked(patterns)
+
+
+def test_no_patterns_are_none():
+    assert checked(None) == checked({}) == ()

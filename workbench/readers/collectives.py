@@ -1,9 +1,14 @@
 """Names of collectives as libraries and profilers write them -> the names used here."""
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 
 cache = lru_cache(maxsize=2**14)  # a trace repeats few names many times
+Patterns = tuple[tuple[str, str], ...]  # regular expression, collective; the first found holds
+_ADDED: ContextVar[Patterns] = ContextVar("patterns of the user", default=())
 COMMUNICATION = re.compile(
     r"nccl|rccl|oneccl|hcom_|msccl|gloo:|mpi:|ucc:"
     r"|multimem_|symm_mem|two_?shot|one_?shot|cross_device_reduce|custom_?all_?reduce"
@@ -33,18 +38,75 @@ _DTYPES = {
 _SIZES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 
 
-@cache
+@contextmanager
+def added(patterns: Patterns) -> Iterator[None]:
+    """Within the block and this thread, `checked` patterns come before those known here."""
+    before = _ADDED.set(patterns)
+    try:
+        yield
+    finally:
+        _ADDED.reset(before)
+
+
+def checked(patterns: Mapping[str, str] | None) -> Patterns:
+    """{regular expression: collective} as `added` takes it: found anywhere in a name, as in re.
+
+    A collective may be written as libraries write it; "" says that the kernel communicates and
+    leaves it to the launching call what. Raises ValueError for whatever is no such mapping.
+    """
+    if not isinstance(patterns, Mapping | None):
+        raise _no_patterns(patterns)
+    found = []
+    for pattern, name in (patterns or {}).items():
+        if not (isinstance(pattern, str) and isinstance(name, str)):
+            raise _no_patterns(patterns)
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"patterns: {pattern!r} is no regular expression ({error})") from None
+        if name and not _known(name):
+            expected = ", ".join(_OPS)
+            raise ValueError(f"patterns: {pattern!r}: expected one of {expected}, got {name!r}")
+        found.append((pattern, _known(name)))
+    return tuple(found)
+
+
+def _no_patterns(patterns) -> ValueError:
+    return ValueError(
+        "patterns: expected {regular expression: collective}, such as "
+        f"{{'fast_reduce': 'all_reduce'}}, got {patterns!r}"
+    )
+
+
 def is_communication(kernel: str) -> bool:
     """Whether a device kernel of this name is a collective's: NCCL, RCCL, symmetric memory."""
-    return COMMUNICATION.search(kernel) is not None
+    return _is_communication(kernel, _ADDED.get())
 
 
-@cache
 def collective(name: str) -> str:
     """The collective that a name tells, else "": `ncclDevKernel_AllReduce_Sum_f32` -> all_reduce.
 
     A generic or send-receive kernel serves several collectives, so it tells none.
     """
+    return _collective(name, _ADDED.get())
+
+
+@cache
+def _is_communication(kernel: str, patterns: Patterns) -> bool:
+    return _match(kernel, patterns) is not None or COMMUNICATION.search(kernel) is not None
+
+
+@cache
+def _collective(name: str, patterns: Patterns) -> str:
+    op = _match(name, patterns)
+    return _known(name) if op is None else op
+
+
+def _match(name: str, patterns: Patterns) -> str | None:
+    return next((op for pattern, op in patterns if re.search(pattern, name)), None)
+
+
+def _known(name: str) -> str:
     name = name.split("(")[0]
     if re.search(r"kernel", name, re.IGNORECASE) and re.search(
         r"generic|send_?recv", name, re.IGNORECASE
