@@ -170,8 +170,7 @@ def _salvaged(data: bytes, error: str) -> tuple[list[_Node], list[str]]:
     found = _NODES.search(data)
     if not found:
         return [], damage
-    place = Place()
-    place.advance(data, found.end())
+    place = Place(found.end(), data.count(b"\n", 0, found.end()) + 1)
     objects, _, lost, _ = salvage_events(data[found.end() :], place, final=True)
     nodes = []
     for item in objects:

@@ -1,9 +1,10 @@
 """Exports of Nsight Systems (`nsys export --type sqlite`): SQLite -> EVENTS of the GPUs in it.
 
 The schema differs between versions, so tables and columns are looked up, never assumed. Times are
-ns; they are put on the wall clock where the file tells when the capture began. An export may hold
-several GPUs: the rank is then the number of the device, or that of the process where each process
-sees one device of the same number.
+ns; they are put on the wall clock where the file tells when the capture began. Sizes of messages
+are told by NCCL's own ranges, where their payloads were exported. An export may hold several GPUs:
+the rank is what NCCL's ranges or the launcher tell, else the number of the device, or that of the
+process where each process sees one device of the same number.
 """
 
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from . import meaning
+from . import meaning, nccl_ranges, nsys_ranks
 from .collectives import collective, is_communication
 from .source import Source
 
@@ -58,7 +59,7 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
 
     One lane: rank <NA>; several: `info["ranks"]` lists them. Correlations are unique in the file.
     Iterations are the NVTX ranges named step, iteration or ProfilerStep, the outermost of each
-    process. Sizes of messages are not in an export: nbytes and n_workers are <NA>.
+    process. nbytes and n_workers are <NA> unless exported with --include-blobs=true.
     Raises ValueError for a damaged file, and for one without CUDA kernels.
     """
     try:
@@ -111,10 +112,13 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
         raise ValueError(_no_kernels(source.file, tables, meta, ledger))
     table, base_ns = _joined(parts), _base(db, tables)
     table = table.assign(start_ns=table["start_ns"] + base_ns, end_ns=table["end_ns"] + base_ns)
-    ranks, remarks = _set_ranks(table)
+    calls, said = nccl_ranges.calls(db, tables), nsys_ranks.launcher(db, tables)
+    told = nsys_ranks.ranks_of(table, nccl_ranges.ranks(calls), said)
+    _set_ranks(table, told[0])
     _set_ops(table)
+    remarks = [told[2]] * bool(told[2]) + _set_sizes(table, calls, base_ns)
     remarks += _number_iterations(table)
-    info = _info(db, tables, table, ranks, base_ns)
+    info = _info(db, tables, table, told, base_ns) | {"host": said["host"]}
     ledger += [{"what": "note", "n_events": 0, "kept": True, "why": why} for why in remarks]
     if source.keep == "kernels":
         table, ledger = _only_kernels(table, ledger)
@@ -248,28 +252,19 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return table.sort_values("start_ns", kind="stable", ignore_index=True)[order]
 
 
-def _set_ranks(table: pd.DataFrame) -> tuple[list[int], list[str]]:
-    """Set `rank` when there are several lanes of work; the ranks, and what is to be said."""
-    work = table[table["stream"] >= 0]
-    talkers = work.loc[work["kind"] == "comm", "process"].unique()
-    devices = sorted(work["device"].unique())
-    by_process = len(devices) == 1 and len(talkers) > 1
-    if len(devices) == 1 and not by_process:
-        return [], []
-    if by_process:
-        number = {process: i for i, process in enumerate(sorted(talkers))}
-        rank = work["process"].map(number)
-        why = f"{len(talkers)} processes use one device number: rank is the order of the process"
-    else:
-        rank = work["device"].where(work["device"].between(0, 2**31 - 1))  # else it is damaged
-        why = f"{len(devices)} devices in one export: rank is the number of the device"
+def _set_ranks(table: pd.DataFrame, rank: pd.Series) -> None:
+    """Set `rank` of device rows, and of the host rows that are surely of one of them."""
+    known = rank.dropna().unique()
+    if len(known) == 1 and not rank.isna().any():
+        table["rank"] = pd.array([known[0]] * len(table), dtype="Int64")
+        return
+    work = table.loc[rank.index]
     one = rank.groupby(work["process"]).agg(["min", "max"])
     one = one["min"].where(one["min"] == one["max"]).dropna()  # processes with one lane
     by_launch = rank.set_axis(work["correlation"]).loc[lambda r: r.index >= 0]
     by_launch = by_launch[~by_launch.index.duplicated()]
     host = table["correlation"].map(by_launch).fillna(table["process"].map(one))
     table["rank"] = rank.reindex(table.index).fillna(host).astype("Int64")
-    return sorted(int(r) for r in rank.dropna().unique()), [why]
 
 
 def _set_ops(table: pd.DataFrame) -> None:
@@ -299,6 +294,33 @@ def _set_ops(table: pd.DataFrame) -> None:
         if len(near := near[near["end_ns"] >= moment]):
             op[row] = ops[near["name"].cat.codes.iloc[-1]]
     table["op"] = op
+
+
+def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str]:
+    """Set `nbytes` and `n_workers` of comm rows, and an unknown `op`, from NCCL's own ranges."""
+    if not any("nbytes" in call for call in calls):
+        why = "sizes of messages were not exported: nsys export --include-blobs=true tells them"
+        return [why] if calls else []
+    launch = meaning.launches(table)
+    rows = np.flatnonzero((table["kind"] == "comm").to_numpy() & (launch >= 0))
+    rows = rows[np.argsort(launch[rows], kind="stable")]
+    launched = table.iloc[launch[rows]][["process", "thread"]]
+    launched = launched.assign(time=table["start_ns"].to_numpy()[launch[rows]] - base_ns)
+    op = table["op"].to_numpy(dtype=object)
+    told = [
+        message
+        if op[row] in ("unknown", message.get("op")) or message.get("op") == "send_recv"
+        else {}
+        for row, message in zip(rows, nccl_ranges.messages(calls, launched), strict=True)
+    ]
+    for column in ("nbytes", "n_workers"):
+        values = table[column].to_numpy(dtype=object)
+        values[rows] = [message.get(column) for message in told]
+        table[column] = pd.array(values, dtype="Int64")
+    unknown = op[rows] == "unknown"
+    op[rows[unknown]] = [told[i].get("op", "unknown") for i in np.flatnonzero(unknown)]
+    table["op"] = op
+    return []
 
 
 def _number_iterations(table: pd.DataFrame) -> list[str]:
@@ -346,8 +368,9 @@ def _first(db, tables: dict, table: str, column: str) -> int | None:
     return row[0] if row and isinstance(row[0], int) else None
 
 
-def _info(db, tables: dict, table: pd.DataFrame, ranks: list[int], base_ns: int) -> dict:
-    """As the other readers tell; also `ranks` and, of the export, its versions."""
+def _info(db, tables: dict, table: pd.DataFrame, told: tuple, base_ns: int) -> dict:
+    """As the other readers tell; also `ranks`, `host` and, of the export, its versions."""
+    ranks = sorted(int(rank) for rank in told[0].dropna().unique())
     devices = []
     for name, columns in tables.items():
         if re.match(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)", name) and "name" in columns:
@@ -355,9 +378,9 @@ def _info(db, tables: dict, table: pd.DataFrame, ranks: list[int], base_ns: int)
     meta = _said(db, tables)
     product = meta.get("EXPORT_PRODUCT_VERSION")
     return {
-        "rank": None,
-        "ranks": ranks,
-        "world_size": None,
+        "rank": ranks[0] if len(ranks) == 1 else None,
+        "ranks": ranks if len(ranks) > 1 else [],
+        "world_size": told[1],
         "backend": "nccl" if (table["kind"] == "comm").any() else None,
         "devices": list(dict.fromkeys(devices)),
         "groups": [],
