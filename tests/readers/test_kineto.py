@@ -298,3 +298,17 @@ def test_a_group_with_an_absurd_name_does_no_harm():
     groups = {"pg_config": [{"pg_name": {"a": 1}, "pg_size": 2}]}
     table, _, _ = decode([complete("kernel", ALL_REDUCE, 1, 2)], distributedInfo=groups)
     assert message(table)[2] == 2
+
+
+@pytest.mark.parametrize("field", ["Collective name", "dtype", "Process Group Name"])
+@pytest.mark.parametrize("absurd", [{"a": 1}, [1], 7])
+def test_a_message_described_absurdly_does_no_harm(field, absurd):
+    kernel = launched("ncclDevKernel_Generic", 50, 9, 5, 1, **{field: absurd})
+    call = complete("user_annotation", "nccl:all_reduce", 1, 30, **{field: absurd})
+    assert message(decode([call, *kernel])[0])[0] == "all_reduce"
+
+
+def test_a_category_in_any_case_is_one_category():
+    table, _, ledger = decode([complete(cat, "gemm", 1, 2) for cat in ("Kernel", "kernel")])
+    assert table["kind"].tolist() == ["compute", "compute"]
+    assert [(r["what"], r["n_events"]) for r in ledger if r["n_events"]] == [("category kernel", 2)]

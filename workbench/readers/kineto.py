@@ -88,6 +88,7 @@ _KINDS = {
     "trace": "annotation",
 }
 _AUTOGRAD = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
+_ALL_KINDS = sorted({*_KINDS.values(), "comm"})
 _WORK = ("compute", "comm", "memory")
 _DEVICE_ANNOTATIONS = ("gpu_user_annotation", "cuda_sync")
 _ARROW, _INSTANT = "flow arrow: links two events, takes no time", "instant: takes no time"
@@ -144,19 +145,23 @@ def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
     if columns.only_kernels:
         table, categories, dropped = _device_rows(table, categories)
         ledger += dropped
-    for cat, n in Counter(categories).items():
+    for cat, n in _counts(categories):
         ledger.append(_row(f"category {cat or 'none'}", _known(cat), n, kept=True))
     for row in ledger + remarks:
         row |= {"file": file, "rank": info["rank"]}
     return table, info, ledger + remarks
 
 
-def _device_rows(table: pd.DataFrame, categories: np.ndarray):
+def _counts(categories: pd.Categorical) -> list[tuple[str, int]]:
+    return [(cat, n) for cat, n in categories.value_counts().items() if n]
+
+
+def _device_rows(table: pd.DataFrame, categories: pd.Categorical):
     """The rows of work on the device, their categories, and LEDGER rows of the others."""
     work = table["kind"].isin(_WORK).to_numpy()
-    dropped = Counter(categories[~work])
     rows = [
-        _row(f"category {cat or 'none'}", _NOT_WANTED, n, kept=False) for cat, n in dropped.items()
+        _row(f"category {cat or 'none'}", _NOT_WANTED, n, kept=False)
+        for cat, n in _counts(categories[~work])
     ]
     return table[work].reset_index(drop=True), categories[work], rows
 
@@ -254,10 +259,9 @@ class _Columns:
     def _without_bulk(self, events: list[_Event]) -> list[_Event]:
         needed = set(filter(meaning.is_needed, {event.name for event in events}))
         kept = []
-        for event in events:
-            cat = _category(event).lower()
-            if cat in _BULK and event.name not in needed:
-                self.dropped[f"category {cat}", _NOT_WANTED] += 1
+        for event, cat in zip(events, _categories(events), strict=True):
+            if cat.lower() in _BULK and event.name not in needed:
+                self.dropped[f"category {cat.lower()}", _NOT_WANTED] += 1
             else:
                 kept.append(event)
         return kept
@@ -266,7 +270,7 @@ class _Columns:
         args = [event.args or _NO_ARGS for event in events]
         columns = {
             "name": _from(map(self.names.__getitem__, [e.name for e in events]), len(events)),
-            "cat": _from(map(self.cats.__getitem__, map(_category, events)), len(events)),
+            "cat": _from(map(self.cats.__getitem__, _categories(events)), len(events)),
             "tid": _integers([event.tid for event in events]),
             "stream": _integers([each.stream for each in args]),
             "correlation": _integers([each.correlation for each in args]),
@@ -286,8 +290,8 @@ class _Columns:
         if not (unknown | negative).any():
             return events, start, start + duration
         self.dropped["ph X", "ts or dur is missing or no usable number"] += int(unknown.sum())
-        for i in np.flatnonzero(negative):
-            work = _KINDS.get(_category(events[i]).lower()) in ("compute", "memory")
+        for cat in _categories([events[i] for i in np.flatnonzero(negative)]):
+            work = _KINDS.get(cat.lower()) in ("compute", "memory")
             self.dropped["ph X", "negative dur" if work else "unfinished: negative dur"] += 1
         self.dropped = +self.dropped
         usable = ~(unknown | negative)
@@ -306,9 +310,9 @@ class _Columns:
         return {key: np.concatenate([part.pop(key) for part in self.parts]) for key in keys}
 
 
-def _category(event: _Event) -> str:
-    """The category as written; the autograd profiler told it by the process alone."""
-    return event.cat or _AUTOGRAD.get(event.pid, "")
+def _categories(events: list[_Event]) -> list[str]:
+    """Categories as written; the autograd profiler told them by the process alone."""
+    return [event.cat or _AUTOGRAD.get(event.pid, "") for event in events]
 
 
 def _from(values: Iterable[int], n: int) -> np.ndarray:
@@ -375,17 +379,18 @@ def _exact_ns(value) -> int:
     return round(us * 1000) if us.is_finite() and abs(us) < _LIMIT_US else _UNKNOWN
 
 
-def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, list[dict]]:
+def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, pd.Categorical, list[dict]]:
     """EVENTS of one rank with times in ns, the category of each row, and LEDGER rows of remarks."""
     column = columns.joined()
-    cat, name = column["cat"], column["name"]
-    cats = np.array([cat.lower() for cat in columns.cats], dtype=object)
-    kind = np.array([_KINDS.get(cat, "host") for cat in cats], dtype=object)[cat]
-    is_comm = np.array([is_communication(name) for name in columns.names], dtype=bool)
-    kind[(cats == "kernel")[cat] & is_comm[name]] = "comm"
-    on_device = np.isin(kind, _WORK) | np.isin(cats, _DEVICE_ANNOTATIONS)[cat]
+    name = column["name"]
+    lower = _Codes()
+    cat = np.array([lower[cat.lower()] for cat in columns.cats])[column["cat"]]
+    kind = pd.Categorical([_KINDS.get(cat, "host") for cat in lower], categories=_ALL_KINDS)[cat]
+    kernel = np.array([cat == "kernel" for cat in lower])[cat]
+    kind[kernel & np.array([is_communication(name) for name in columns.names])[name]] = "comm"
+    on_device = kind.isin(_WORK) | np.array([cat in _DEVICE_ANNOTATIONS for cat in lower])[cat]
     stream = np.where(column["stream"] < 0, column["tid"], column["stream"])
-    stream, remarks = _by_device(stream, column["device"], (cats == "kernel")[cat], on_device)
+    stream, remarks = _by_device(stream, column["device"], kernel, on_device)
     unknown = pd.array(np.zeros(len(cat), dtype=np.int64), dtype="Int64")
     unknown[:] = pd.NA
     table = pd.DataFrame(
@@ -393,28 +398,29 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, np.ndarray, lis
             "rank": unknown if info["rank"] is None else unknown.fillna(info["rank"]),
             "stream": np.where(on_device, stream, -1),
             "thread": np.where(on_device, -1, column["tid"]),
-            "iteration": 0,
+            "iteration": np.zeros(len(cat), dtype=np.int64),
             "kind": kind,
-            "op": "",
+            "op": meaning.texts(len(cat)),
             "name": pd.Categorical.from_codes(name, list(columns.names)),
-            "group": "",
+            "group": meaning.texts(len(cat)),
             "nbytes": unknown.copy(),
             "n_workers": unknown.copy(),
             "correlation": column["correlation"],
             "start_ns": column["start_ns"] + info["base_ns"],
             "end_ns": column["end_ns"] + info["base_ns"],
-            "category": cats[cat],
+            "category": pd.Categorical.from_codes(cat, list(lower)),
             "external": column["external"],
-        }
+        },
+        copy=False,
     )
     remarks += meaning.place_host_work(table, info)
     details = defaultdict(_Args, columns.details)
-    remarks += meaning.describe_messages(table, details, info)
+    launch = meaning.launches(table)
+    remarks += meaning.describe_messages(table, details, info, launch)
     meaning.size_gradients(table, details)
-    remarks += meaning.number_iterations(table)
-    categories = table["category"].to_numpy()
-    table = table.drop(columns=["category", "external"])
-    return table.astype(dict.fromkeys(["kind", "op", "group"], "category")), categories, remarks
+    remarks += meaning.number_iterations(table, launch)
+    table["kind"] = table["kind"].cat.remove_unused_categories()
+    return table.drop(columns=["category", "external"]), table["category"].array, remarks
 
 
 def _by_device(stream: np.ndarray, device: np.ndarray, kernels: np.ndarray, on_device: np.ndarray):

@@ -95,8 +95,11 @@ def _steps(table: pd.DataFrame) -> np.ndarray:
     return (np.array(steps, dtype=bool)[table["name"].cat.codes]) & (table["stream"] == -1)
 
 
-def number_iterations(table: pd.DataFrame) -> list[dict]:
-    """Set `iteration`: of the step a host row starts in; of its launch for a device row."""
+def number_iterations(table: pd.DataFrame, launch: np.ndarray) -> list[dict]:
+    """Set `iteration`: of the step a host row starts in; of its launch for a device row.
+
+    `launch` is what `launches` tells.
+    """
     steps = table[_steps(table)].sort_values("start_ns", kind="stable")
     if steps.empty:
         why = "no ProfilerStep in the file: all of it is one iteration, number 0"
@@ -113,7 +116,6 @@ def number_iterations(table: pd.DataFrame) -> list[dict]:
     starts, ends = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
     time = table["start_ns"].to_numpy().copy()
     device = (table["stream"] != -1).to_numpy()
-    launch = launches(table)
     launched = device & (launch >= 0)
     time[launched] = time[launch[launched]]
     step = np.searchsorted(starts, time, side="right") - 1
@@ -154,36 +156,44 @@ def launches(table: pd.DataFrame) -> np.ndarray:
     return np.where(hit, order[found], -1)
 
 
-def describe_messages(table: pd.DataFrame, details: dict, info: dict) -> list[dict]:
+def describe_messages(
+    table: pd.DataFrame, details: dict, info: dict, launch: np.ndarray
+) -> list[dict]:
     """Set op, group, nbytes and n_workers of comm rows from their arguments, else from their call.
 
-    `details` holds the arguments of some rows by position; so do the functions below.
+    `details` holds the arguments of some rows by position; so it does for the functions below.
     """
     rows = np.flatnonzero(table["kind"] == "comm")
     if rows.size == 0:
         asked = any(map(_GPU_CALL.search, table["name"].cat.categories))
         return [_remark("comm rows", NO_MESSAGES) | {"warn": True}] if asked else []
-    names = table["name"].astype(object).to_numpy()
-    call = _calls(table, details, names, rows)
+    names, code = table["name"].cat.categories.tolist(), table["name"].cat.codes.to_numpy()
     sizes = {str(g.get("pg_name")): g.get("pg_size") for g in info["groups"]}
     only = next(iter(sizes.values())) if len(sizes) == 1 else None
-    described = [_message(names, details, row, call[row], only) for row in rows]
+    described = []
+    for row, call in zip(rows.tolist(), _calls(table, details, rows, launch), strict=True):
+        own, asked = details[row], details[call if call >= 0 else row]
+        asked_name = names[code[call]] if call >= 0 else ""
+        described.append(_message(own, asked, names[code[row]], asked_name, only))
     ops, groups, nbytes, workers = zip(*described, strict=True)
-    table.loc[rows, "op"] = ops
-    table.loc[rows, "group"] = groups
+    table["op"], table["group"] = (texts(len(table), rows, each) for each in (ops, groups))
     table.loc[rows, "nbytes"] = pd.array(nbytes, dtype="Int64")
     table.loc[rows, "n_workers"] = pd.array(workers, dtype="Int64")
     return []
 
 
-def _message(names, details: dict, row: int, call: int, only_group: int | None):
-    """Op, group, bytes, workers of one comm row; `call` is the position of its host call or -1."""
-    own = details[row]
-    asked = details[call] if call >= 0 else own
-    named = own.collective if isinstance(own.collective, str) else ""
-    op = collective(named) or collective(names[row])
-    if not op and call >= 0:
-        op = collective(asked.collective or "") or collective(names[call])
+def texts(n: int, rows=slice(0), values=()) -> pd.Categorical:
+    """A column of n texts, empty but for the values of some rows; its categories are those used."""
+    categories, codes = sorted({"", *values}), np.zeros(n, dtype=np.int64)
+    codes[rows] = pd.Categorical(values, categories=categories).codes
+    return pd.Categorical.from_codes(codes, categories).remove_unused_categories()
+
+
+def _message(own, asked, name: str, asked_name: str, only_group: int | None):
+    """Op, group, bytes, workers of one comm row: its arguments and name, and its host call's."""
+    op = collective(_text(own.collective)) or collective(name)
+    if not op and asked_name:
+        op = collective(_text(asked.collective)) or collective(asked_name)
     n = _positive(own.group_size) or _positive(asked.group_size) or _positive(only_group)
     nbytes = _stated_bytes(own) or _stated_bytes(asked)
     if not nbytes:
@@ -193,9 +203,15 @@ def _message(names, details: dict, row: int, call: int, only_group: int | None):
     return op or "unknown", _group(own) or _group(asked), nbytes or None, n
 
 
+def _text(value) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _group(args) -> str:
     """A process group's name and members, as far as the profiler recorded them."""
     parts = (args.group, args.members)
+    if parts == (None, None):  # most often, and soonest said
+        return ""
     return " ".join(str(part) for part in parts if isinstance(part, str | int | list))
 
 
@@ -205,9 +221,10 @@ def _positive(value) -> int | None:
 
 def _stated_bytes(args) -> int:
     """Bytes from the profiler's message fields: the larger side, as nccl-tests counts; else 0."""
-    counts = [n for n in (args.elements_in, args.elements_out) if _positive(n)]
-    size = dtype_bytes(args.dtype) if args.dtype else None
-    return max(counts) * size if counts and size else 0
+    size = dtype_bytes(_text(args.dtype))
+    if not size:
+        return 0
+    return max(_positive(args.elements_in) or 0, _positive(args.elements_out) or 0) * size
 
 
 def _shape_bytes(args) -> int:
@@ -228,7 +245,7 @@ def _first(raw: msgspec.Raw):
     return values[0] if isinstance(values, list) and values else None
 
 
-def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.ndarray:
+def _calls(table: pd.DataFrame, details: dict, rows: np.ndarray, launch: np.ndarray) -> list[int]:
     """Position of the host call behind each comm row, -1 where none is found.
 
     By External id when the row or its launch carries the call's; else the innermost call with a
@@ -239,23 +256,21 @@ def _calls(table: pd.DataFrame, details: dict, names, rows: np.ndarray) -> np.nd
     calls = np.flatnonzero(is_call[table["name"].cat.codes] & host)
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     external, thread = table["external"].to_numpy(), table["thread"].to_numpy()
-    shaped = {c: bool(_shape_bytes(details[c])) for c in calls.tolist()}
-    by_id = {external[c]: c for c in calls[::-1]}
+    by_id = dict(zip(external[calls[::-1]].tolist(), calls[::-1].tolist(), strict=True))
     calls = calls[np.argsort(start[calls], kind="stable")]
     for ambiguous in _shared_ids(external[calls], start[calls], end[calls]):
         by_id.pop(ambiguous, None)
-    by_thread = {t: calls[thread[calls] == t] for t in np.unique(thread[calls])}
+    by_thread = {t: calls[thread[calls] == t].tolist() for t in np.unique(thread[calls]).tolist()}
     opened = {t: start[same].tolist() for t, same in by_thread.items()}
-    found, launch = np.full(len(table), -1), launches(table)
-    for row in rows.tolist():
-        by = int(launch[row])
-        ids = [by_id[external[r]] for r in (row, by) if r >= 0 and external[r] in by_id]
-        if not ids and by >= 0 and thread[by] in by_thread:
-            until = bisect.bisect_right(opened[thread[by]], start[by])
-            near = by_thread[thread[by]][max(0, until - 8) : until]
-            ids = near[end[near] >= start[by]].tolist()
-        if ids:
-            found[row] = max(ids, key=lambda c: (shaped[c], start[c]))
+    found, by = [], launch[rows]
+    columns = external[rows], np.where(by < 0, -1, external[by]), thread[by], start[by], by >= 0
+    for *ids, lane, time, launched in zip(*(each.tolist() for each in columns), strict=True):
+        near = [by_id[each] for each in ids if each in by_id]
+        if not near and launched and lane in by_thread:
+            until = bisect.bisect_right(opened[lane], time)
+            near = [c for c in by_thread[lane][max(0, until - 8) : until] if end[c] >= time]
+        best = max(near, key=lambda c: (_shape_bytes(details[c]) > 0, start[c]), default=-1)
+        found.append(best)
     return found
 
 
