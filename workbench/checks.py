@@ -5,14 +5,21 @@ from numbers import Integral, Real
 import numpy as np
 
 
-def whole_workers(n_workers) -> np.ndarray:
+def whole_workers(n_workers, name: str = "n_workers") -> np.ndarray:
     """Return n_workers as floats, or raise ValueError unless all are whole and at least 1."""
     expected = "whole numbers from 1 up"
-    n = numbers(n_workers, "n_workers", expected)
-    wrong = n[(n < 1) | (n != np.floor(n))]
-    if wrong.size:
-        raise ValueError(f"n_workers: expected {expected}, got {shown(wrong.flat[0])}")
+    n = numbers(n_workers, name, expected)
+    if n.size and (n.min() < 1 or (n != np.floor(n)).any()):
+        wrong = n[(n < 1) | (n != np.floor(n))]
+        raise ValueError(f"{name}: expected {expected}, got {shown(wrong.flat[0])}")
     return n
+
+
+def single(values: np.ndarray, what: str) -> float:
+    """Return the one number of a checked array, or raise ValueError for several."""
+    if values.ndim:
+        raise ValueError(f"{what}: expected one number, got an array")
+    return float(values)
 
 
 def shown(value) -> str:

@@ -5,15 +5,18 @@ are the common ones. They are built on the alpha-beta model of a link:
 
     cost = messages(n_workers) * alpha + moved(nbytes, n_workers) * beta
 
-The pair (messages, moved) is also the design matrix of the fit, and for a ring moved / seconds is
-the bus bandwidth of nccl-tests. A lone worker sends nothing, so every cost is 0 at n_workers = 1.
+messages counts the hops that follow one another; moved is what the busiest worker sends, in pieces
+so small that hops overlap. The pair is also the design matrix of the fit, and for a ring moved /
+seconds is the bus bandwidth of nccl-tests. A lone worker sends nothing: every cost is 0 there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
-from .checks import numbers, shown, whole_workers
+from .checks import numbers, shown, single, whole_workers
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Link:
 
     def __post_init__(self):
         for name, unit in (("alpha", "s a message hop"), ("beta", "s a byte")):
-            if numbers(getattr(self, name), f"Link {name} ({unit})").ndim:
-                raise ValueError(f"Link {name} ({unit}): expected one number, got an array")
+            what = f"Link {name} ({unit})"
+            single(numbers(getattr(self, name), what), what)
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ class LinkCost:
         """The fitted numbers: alpha in s a message hop, beta in s a byte moved."""
         return {"alpha": self.link.alpha, "beta": self.link.beta}
 
-    def with_parameters(self, alpha: float, beta: float):
-        """Return the same collective over another link."""
-        return replace(self, link=Link(alpha, beta))
+    def with_parameters(self, **values: float):
+        """Return the same collective over a link with other numbers; those not named stay."""
+        return replace(self, link=Link(**_renewed(self, values)))
 
     def columns(self, nbytes, n_workers) -> dict[str, np.ndarray]:
         """Return what each parameter is multiplied by: cost = sum of parameter * column."""
@@ -75,21 +78,148 @@ class LinkCost:
         return {"alpha": hops, "beta": moved}
 
 
+def _renewed(cost, values: dict[str, float]) -> dict[str, float]:
+    """Return the parameters of a cost with some replaced, or raise ValueError for another name."""
+    known = cost.parameters
+    if unknown := [name for name in values if name not in known]:
+        kind, names = type(cost).__name__, ", ".join(known)
+        raise ValueError(f"{kind}: parameters: expected some of {names}; got {unknown[0]!r}")
+    return known | values
+
+
+def _shared(n):
+    return (n - 1) / n
+
+
+def _whole(n):
+    return np.where(n > 1, 1.0, 0.0)
+
+
+# op -> (hops one after another, bytes the busiest worker sends a byte of the buffer), of n workers.
+# The latter are the factors of nccl-tests, doc/PERFORMANCE.md.
+_RING = {
+    "all_reduce": (lambda n: 2 * (n - 1), lambda n: 2 * _shared(n)),
+    "reduce_scatter": (lambda n: n - 1, _shared),
+    "all_gather": (lambda n: n - 1, _shared),
+    "all_to_all": (lambda n: n - 1, _shared),
+    "gather": (lambda n: n - 1, _shared),
+    "scatter": (lambda n: n - 1, _shared),
+    "broadcast": (lambda n: n - 1, _whole),
+    "reduce": (lambda n: n - 1, _whole),
+    "send_recv": (_whole, _whole),
+}
+
+
+@dataclass(frozen=True)
 class Ring(LinkCost):
     """Ring all-reduce: 2(n-1) hops, each worker sends 2(n-1)/n bytes for every byte of the message.
 
     cost = 2(n-1) alpha + 2(n-1)/n nbytes beta. Source: the ring of MPICH's
     src/mpi/coll/allreduce (Thakur et al., 2005) without its reduction term.
+
+    op : another collective of nccl-tests on the same ring. reduce_scatter, all_gather, all_to_all,
+        gather and scatter make n-1 hops and move (n-1)/n; broadcast and reduce are a chain of n-1
+        hops moving the whole; send_recv is one hop. nbytes is the full buffer, as bus_bandwidth.
+
+    Raises ValueError for an unknown op.
+    """
+
+    op: str = "all_reduce"
+
+    def __post_init__(self):
+        super().__post_init__()
+        _refuse_op(self.op)
+
+    def messages(self, n_workers):
+        """Return the hops one after another, 2(n-1) for an all-reduce."""
+        hops, _ = _RING[self.op]
+        return hops(whole_workers(n_workers))[()]
+
+    def moved(self, nbytes, n_workers):
+        """Return the bytes each worker sends, 2(n-1)/n nbytes for an all-reduce."""
+        _, factor = _RING[self.op]
+        return factor(whole_workers(n_workers)) * numbers(nbytes, "nbytes")
+
+
+class HalvingDoubling(LinkCost):
+    """Recursive halving and doubling (Rabenseifner's all-reduce), for any number of workers.
+
+    With c the largest power of two up to n, c workers make 2 lg c hops and move 2(c-1)/c nbytes.
+    Where n > c, the n - c others first hand their whole message to a partner and at the end
+    take the whole result: 2 hops and 2 nbytes more.
+
+        cost = (2 lg c + 2[n > c]) alpha + (2(c-1)/c + 2[n > c]) nbytes beta
+
+    Source: MPICH's src/mpi/coll/allreduce (Thakur et al., 2005) without its reduction term. Its
+    comment writes 2(n-1)/n for the core also where n > c; the core has c workers, so c it is here.
     """
 
     def messages(self, n_workers):
-        """Return the hops one after another, 2(n-1)."""
-        return 2 * (whole_workers(n_workers) - 1)
+        """Return the hops one after another, 2 lg c, and 2 more unless n is a power of two."""
+        n = whole_workers(n_workers)
+        lg = _floor_lg(n)
+        return (2.0 * lg + 2 * (n > np.exp2(lg)))[()]
 
     def moved(self, nbytes, n_workers):
-        """Return the bytes each worker sends, 2(n-1)/n nbytes."""
+        """Return the bytes the busiest worker sends, 2(c-1)/c nbytes, and 2 nbytes more."""
         n = whole_workers(n_workers)
-        return 2 * (n - 1) / n * numbers(nbytes, "nbytes")
+        core = np.exp2(_floor_lg(n))
+        return (2 * (core - 1) / core + 2 * (n > core)) * numbers(nbytes, "nbytes")
+
+
+def _floor_lg(n: np.ndarray) -> np.ndarray:
+    return np.frexp(n)[1] - 1  # exact, which log2 is not
+
+
+class Tree(LinkCost):
+    """Double binary tree: half of the message goes up and down each of two trees, as in NCCL.
+
+    A worker inside one tree is a leaf of the other, so the busiest sends nbytes up and as much
+    down: 2 nbytes, less with 2 or 3 workers. The depth is lg n rounded up.
+
+        cost = 2 ceil(lg n) alpha + min(n/2, 2) nbytes beta
+
+    Source: Sanders, Speck, Traeff 2009; src/graph/trees.cc and tuning.cc (lg, and twice the bytes)
+    of NCCL. Pieces are taken to be so small that filling the pipeline costs latency only.
+    """
+
+    def messages(self, n_workers):
+        """Return the hops one after another, up and down, 2 ceil(lg n)."""
+        return (2.0 * np.frexp(whole_workers(n_workers) - 1)[1])[()]
+
+    def moved(self, nbytes, n_workers):
+        """Return the bytes the busiest worker sends, min(n/2, 2) nbytes."""
+        n = whole_workers(n_workers)
+        return np.where(n > 1, np.minimum(n / 2, 2), 0.0) * numbers(nbytes, "nbytes")
+
+
+@dataclass(frozen=True)
+class ParameterServer(LinkCost):
+    """Push to servers that sum, pull from them: each of n_servers holds an equal part.
+
+    The servers are machines of their own on links like the workers'. A worker sends nbytes, a
+    server sends its part to all n: the busier of the two sets the pace, both directions at once.
+
+        cost = 2 alpha + max(1, n / n_servers) nbytes beta
+
+    Source: Li et al., OSDI 2014; the bound of Jiang et al. (BytePS), OSDI 2020, for servers that
+    are not the workers' machines. Raises ValueError unless n_servers is one whole number from 1 up.
+    """
+
+    n_servers: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        single(whole_workers(self.n_servers, "n_servers"), "n_servers")
+
+    def messages(self, n_workers):
+        """Return 2, a push and a pull, and 0 for a lone worker."""
+        return (2 * _whole(whole_workers(n_workers)))[()]
+
+    def moved(self, nbytes, n_workers):
+        """Return the bytes the busiest worker or server sends, max(1, n / n_servers) nbytes."""
+        n = whole_workers(n_workers)
+        return _whole(n) * np.maximum(1.0, n / self.n_servers) * numbers(nbytes, "nbytes")
 
 
 class Affine(LinkCost):
@@ -107,18 +237,121 @@ class Affine(LinkCost):
         return self.messages(n_workers) * numbers(nbytes, "nbytes")
 
 
-# nccl-tests, doc/PERFORMANCE.md: bus bandwidth = algorithm bandwidth * factor(n)
-_BUS_FACTORS = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "gather": lambda n: (n - 1) / n,
-    "scatter": lambda n: (n - 1) / n,
-    "broadcast": np.ones_like,
-    "reduce": np.ones_like,
-    "send_recv": np.ones_like,
-}
+@dataclass(frozen=True)
+class Piecewise:
+    """A collective whose hop has a price in regimes: small messages, large ones, and a floor.
+
+    With x = moved / messages, the bytes of one hop, and hop(0) = alpha, hop has slope betas[k]
+    between breaks[k-1] and breaks[k] and no jump:
+
+        cost = max(floor_s, messages(n) * hop(moved / messages))
+
+    One beta, no break and no floor are the cost of `kind` itself. Every number is at least 0, so
+    a larger message never costs less. A lone worker costs nothing, floor included.
+
+    Parameters
+    ----------
+    kind : Link -> cost with `messages` and `moved`: Ring, or partial(ParameterServer, n_servers=4)
+    alpha : s a hop
+    betas : s a byte of each segment of the hop, first to last
+    breaks : bytes a hop between segments, rising, one fewer than betas; None: for a fit to find
+    floor_s : s that any message takes, such as a cycle of Horovod
+
+    Raises ValueError for numbers below 0, breaks that do not rise or do not go with the betas, and
+    when called with breaks=None.
+    """
+
+    kind: Callable = Ring
+    alpha: float = 0.0
+    betas: tuple[float, ...] = (0.0,)
+    breaks: tuple[float, ...] | None = ()
+    floor_s: float = 0.0
+
+    def __post_init__(self):
+        _refuse_kind(self.kind)
+        for name in ("alpha", "floor_s"):
+            what = f"Piecewise {name} (s)"
+            object.__setattr__(self, name, single(numbers(getattr(self, name), what), what))
+        for name, unit in (("betas", "s a byte"), ("breaks", "bytes a hop")):
+            given = getattr(self, name)
+            if name != "breaks" or given is not None:
+                row = np.atleast_1d(numbers(given, f"Piecewise {name} ({unit})"))
+                object.__setattr__(self, name, tuple(row.ravel().tolist()))
+        if self.breaks is None:
+            return
+        if len(self.betas) != len(self.breaks) + 1:
+            raise ValueError(
+                f"Piecewise betas: expected one more than breaks, {len(self.breaks) + 1}; "
+                f"got {len(self.betas)}"
+            )
+        if (np.diff(self.breaks, prepend=0.0) <= 0).any():
+            raise ValueError(f"Piecewise breaks: expected rising bytes above 0, got {self.breaks}")
+
+    def __call__(self, nbytes, n_workers):
+        """Return the seconds of a message, broadcast over both."""
+        values = self.parameters
+        columns = self.columns(nbytes, n_workers)
+        linear = sum(values[name] * column for name, column in columns.items())
+        return np.maximum(linear, np.where(columns["alpha"] > 0, self.floor_s, 0.0))[()]
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The numbers: alpha (s a hop), beta_1.. (s a byte), break_1.. (bytes a hop), floor (s)."""
+        betas = {f"beta_{k}": beta for k, beta in enumerate(self.betas, start=1)}
+        breaks = {f"break_{k}": at for k, at in enumerate(self._breaks(), start=1)}
+        return {"alpha": self.alpha} | betas | breaks | {"floor": self.floor_s}
+
+    def with_parameters(self, **values: float) -> "Piecewise":
+        """Return the same segments with other numbers; those not named stay."""
+        new = _renewed(self, values)
+        betas, breaks = (
+            tuple(value for name, value in new.items() if name.startswith(prefix))
+            for prefix in ("beta_", "break_")
+        )
+        return Piecewise(self.kind, new["alpha"], betas, breaks, new["floor"])
+
+    def columns(self, nbytes, n_workers) -> dict[str, np.ndarray]:
+        """Return what alpha and the betas are multiplied by; above the floor, cost = their sum."""
+        plain = self.kind(Link(0.0, 0.0)).columns(nbytes, n_workers)
+        hops, moved = plain["alpha"], plain["beta"]
+        each = moved / np.maximum(hops, 1.0)
+        edges = (0.0, *self._breaks(), np.inf)
+        parts = (np.clip(each, a, b) - a for a, b in zip(edges, edges[1:], strict=False))
+        return {"alpha": hops} | {f"beta_{k}": hops * x for k, x in enumerate(parts, start=1)}
+
+    def segments(self) -> pd.DataFrame:
+        """Return a row a segment, each as the line alpha + x beta of the bytes x of a hop.
+
+        Columns from_bytes and to_bytes (a hop), alpha (s a hop; below 0 where a steep segment
+        follows a flat one) and beta (s a byte).
+        """
+        edges = np.array([0.0, *self._breaks()])
+        betas = np.array(self.betas)
+        alphas = self.alpha - np.cumsum(np.diff(betas, prepend=betas[0]) * edges)
+        tops = np.append(edges[1:], np.inf)
+        return pd.DataFrame({"from_bytes": edges, "to_bytes": tops, "alpha": alphas, "beta": betas})
+
+    def _breaks(self) -> tuple[float, ...]:
+        if self.breaks is None:
+            raise ValueError(
+                "Piecewise: breaks=None has no price yet; find them with "
+                "fit_all_reduce(measurements, kind=Piecewise), or write them: breaks=(65536,)"
+            )
+        return self.breaks
+
+
+def _refuse_kind(kind):
+    made = kind(Link(0.0, 0.0)) if callable(kind) and kind is not Link else kind
+    if not (hasattr(made, "messages") and hasattr(made, "columns")) or made is kind:
+        raise ValueError(
+            f"Piecewise kind: expected a class of cost over one Link, got {shown(kind)}; "
+            "write kind=Ring"
+        )
+
+
+def _refuse_op(op):
+    if op not in _RING:
+        raise ValueError(f"op: expected one of {', '.join(_RING)}; got {op!r}")
 
 
 def bus_bandwidth(nbytes, seconds, n_workers, op: str = "all_reduce"):
@@ -130,9 +363,9 @@ def bus_bandwidth(nbytes, seconds, n_workers, op: str = "all_reduce"):
 
     Raises ValueError for an unknown op, negative bytes, or a time that is not positive.
     """
-    if op not in _BUS_FACTORS:
-        raise ValueError(f"op: expected one of {', '.join(_BUS_FACTORS)}; got {op!r}")
+    _refuse_op(op)
+    _, factor = _RING[op]
     elapsed = numbers(seconds, "seconds")
     if (elapsed == 0).any():
         raise ValueError("seconds: expected times above 0 s, got 0; drop rows that took no time")
-    return numbers(nbytes, "nbytes") / elapsed * _BUS_FACTORS[op](whole_workers(n_workers))
+    return numbers(nbytes, "nbytes") / elapsed * factor(whole_workers(n_workers))
