@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from conftest import ROOT, complete, launched
 
 from workbench.crosscheck import QUANTITIES, _tracelens, breakdown, cross_check
 from workbench.traces import load_run
+from workbench.units import MS
 
 PEER = ROOT / ".venv-peers/bin/python"
 SMALL_ALL_REDUCES = "traces/kineto/v100-2rank-small-allreduces/df_index_resolver.json.gz"
@@ -101,9 +103,82 @@ def test_hta_drops_the_last_step_and_agrees_when_told_to_keep_it(peer, shared):
 def test_tracelens_compute_is_ours_with_memory_sets(shared):
     # 621.408 ms: get_df_gpu_timeline of TraceLens at commit 171dd74 on this trace.
     events = load_run(shared / SMALL_ALL_REDUCES).events
-    why, rows = _tracelens(events)[0]
-    assert why == "it counts memory sets as compute"
+    rules = dict(_tracelens(events))
+    rows = rules["it counts memory sets as compute"]
     assert breakdown(rows)["compute"] == pytest.approx(0.621408, abs=1e-9)
+
+
+def by_tracelens(path) -> dict[str, float]:
+    """ms by the rules in TraceLens' source: rows that a flow with a start and an end links to a
+    call, sets among the compute, nccl or rccl in the name for communication.
+    """
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    flows = {
+        ph: {e["id"] for e in events if e.get("cat") == "ac2g" and e["ph"] == ph} for ph in "sf"
+    }
+    calls = {
+        e["args"]["correlation"]
+        for e in events
+        if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {})
+    }
+    linked, spans = flows["s"] & flows["f"] & calls, {"comm": [], "compute": [], "memory": []}
+    for e in events:
+        if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            kind = "comm" if re.search("nccl|rccl", e["name"], re.IGNORECASE) else "compute"
+            kind = "memory" if e["cat"] == "gpu_memcpy" else kind
+            if e["args"]["correlation"] in linked:
+                spans[kind].append((e["ts"], e["ts"] + e["dur"]))
+    return {kind: sum(b - a for a, b in merged(each)) / 1e3 for kind, each in spans.items()}
+
+
+def merged(spans) -> list[list[float]]:
+    found = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([start, end])
+    return found
+
+
+@pytest.mark.parametrize(
+    "path, why",
+    [
+        (SMALL_ALL_REDUCES, "it counts memory sets as compute"),
+        (
+            STRAGGLER,
+            "it counts memory sets as compute; "
+            "it leaves out device rows that it can link to no host call",
+        ),
+        (
+            "traces/kineto/rccl-generic-names/resnet_act_checkpoint.json.gz",
+            "it leaves out device rows that it can link to no host call; "
+            "it leaves out memory sets, which no flow links to their call",
+        ),
+    ],
+)
+def test_what_tracelens_counts_is_explained_by_its_own_rules(shared, path, why):
+    theirs = by_tracelens(shared / path)
+    rows = dict(_tracelens(load_run(shared / path).events))[why]
+    ours = breakdown(rows)
+    assert ours["compute"] / MS == pytest.approx(theirs["compute"], abs=1.5e-3)
+    assert ours["communication"] / MS == pytest.approx(theirs["comm"], abs=1.5e-3)
+
+
+def test_names_that_tracelens_does_not_know_are_compute_to_it(write_trace):
+    kernels = [
+        *launched("void vllm::cross_device_reduce_1stage<float>()", 10, 5, 1, 1),
+        *launched("two_shot_all_reduce_kernel", 20, 5, 2, 2),
+        *launched("__amd_rocclr_copyBuffer.kd", 30, 5, 3, 3),
+    ]
+    events = load_run(write_trace(kernels, distributedInfo={"rank": 0})).events
+    rules = {why: breakdown(rows) for why, rows in _tracelens(events)}
+    names = "it takes kernels without nccl in their name for compute"
+    copies = "it counts ROCm's copy kernels as memory"
+    assert breakdown(events)["communication"] == pytest.approx(10e-6)
+    assert rules[names]["communication"] == pytest.approx(5e-6)
+    assert rules[copies]["compute"] == 0
+    assert rules[f"{names}; {copies}"]["compute"] == pytest.approx(5e-6)
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import reduce
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ QUANTITIES = {
 }
 _WORK = ["compute", "comm", "memory"]
 _TIMEOUT_S = 600
+_NCCL = "(?i).*(?:nccl|rccl|cross_device_reduce)"  # what TraceLens takes for communication
 _SAME_S = 1.5e-6  # traces in whole us: sums that differ by a tick are the same
 
 # What runs in the tool's own Python; the trace's path and rank are its arguments. Its last line of
@@ -62,7 +65,13 @@ if importlib.util.find_spec("TraceLens") is None:
     sys.exit()
 from importlib.metadata import version
 from TraceLens.TreePerf import TreePerfAnalyzer
-table = TreePerfAnalyzer.from_file(sys.argv[1]).get_df_gpu_timeline()
+try:
+    table = TreePerfAnalyzer.from_file(sys.argv[1]).get_df_gpu_timeline()
+except AssertionError:
+    sys.exit("its own sums do not add up to 1e-6 us")
+except ValueError as error:
+    flows = "it takes only device rows that an ac2g flow in the file links to a launch"
+    sys.exit(f"{error}; {flows}" if "No GPU events" in str(error) else str(error))
 us = dict(zip(table["type"], table["time ms"] * 1000.0))
 said = {"window": us["total_time"], "compute": us["computation_time"], "idle": us["idle_time"],
         "communication": us["total_comm_time"], "exposed": us["exposed_comm_time"],
@@ -268,15 +277,30 @@ def _with_waits(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _tracelens(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    sets = "it counts memory sets as compute"
-    linked = "it leaves out device rows that it can link to no host call"
-    work = events[events["kind"].isin(_WORK)]
-    launched = _launched(events, np.inf)
-    return [
-        (sets, _sets_compute(work)),
-        (linked, launched),
-        (f"{sets}; {linked}", _sets_compute(launched)),
-    ]
+    """All ways to combine what TraceLens does otherwise, as far as this trace shows it.
+
+    From its source: GPUEventAnalyser.get_gpu_event_lists, TraceToTree.add_gpu_ops_to_tree.
+    """
+    work = events[events["kind"].isin(_WORK)].astype({"kind": "str"})
+    launched = set(_launched(events, np.inf).index)
+    steps = {
+        "it counts memory sets as compute": _sets_compute,
+        "it leaves out device rows that it can link to no host call": lambda rows: rows[
+            rows.index.isin(launched)
+        ],
+        "it leaves out memory sets, which no flow links to their call": lambda rows: rows[
+            ~_is_set(rows)
+        ],
+        "it takes kernels without nccl in their name for compute": _only_nccl,
+        "it counts ROCm's copy kernels as memory": _copies_memory,
+    }
+    steps = {why: step for why, step in steps.items() if not step(work).equals(work)}
+    rules = []
+    for n in range(1, len(steps) + 1):
+        for some in combinations(steps, n):
+            rows = reduce(lambda rows, why: steps[why](rows), some, work)
+            rules.append(("; ".join(some), rows))
+    return rules
 
 
 def _steps(events: pd.DataFrame) -> pd.DataFrame:
@@ -294,5 +318,25 @@ def _launched(events: pd.DataFrame, until_s: float) -> pd.DataFrame:
 
 
 def _sets_compute(work: pd.DataFrame) -> pd.DataFrame:
-    sets = (work["kind"] == "memory") & work["name"].astype("str").str.startswith("Memset")
-    return work.assign(kind=work["kind"].astype("str").mask(sets, "compute"))
+    return _taken_for("compute", work, _is_set(work))
+
+
+def _is_set(work: pd.DataFrame) -> pd.Series:
+    return (work["kind"] == "memory") & _named(work, "Memset")
+
+
+def _only_nccl(work: pd.DataFrame) -> pd.DataFrame:
+    return _taken_for("compute", work, (work["kind"] == "comm") & ~_named(work, _NCCL))
+
+
+def _copies_memory(work: pd.DataFrame) -> pd.DataFrame:
+    copies = _named(work, "MEMORY_COPY_|__amd_rocclr_copyBuffer")
+    return _taken_for("memory", work, copies & (work["kind"] == "compute"))
+
+
+def _named(work: pd.DataFrame, pattern: str) -> pd.Series:
+    return work["name"].astype("str").str.match(pattern)
+
+
+def _taken_for(kind: str, work: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
+    return work.assign(kind=work["kind"].mask(rows, kind))

@@ -2,6 +2,7 @@
 
 import gzip
 import sqlite3
+import struct
 
 import numpy as np
 import pandas as pd
@@ -170,6 +171,53 @@ def test_the_collective_of_a_general_kernel_is_that_of_the_range_around_its_laun
     )
     table, _, _ = read(source)
     assert table.loc[table["kind"] == "comm", "op"].tolist() == ["all_to_all", "unknown"]
+
+
+def test_sizes_and_workers_of_messages_are_told_by_the_ranges_of_nccl(export):
+    def payload(schema, form, *fields):
+        data = struct.pack(form, *fields)
+        return struct.pack("<IIIIQQ", 1, 0, schema, 0, len(data), 32 + len(data)) + data
+
+    comm, size = (1, 20, "NCCL communicator ID", 18, None), (1, 20, "Message size [bytes]", 22, 8)
+    made = [(1, 10, *comm[2:]), (1, 10, "No. of ranks", 5, 8)]
+    made += [(1, 10, "Rank", 5, 12), (1, 10, "CUDA device", 5, 16)]
+    rows = [
+        (1, 2, "ncclCommInitRank", PID_A + 1, payload(10, "<Qiii", 99, 8, 6, 3)),
+        (90, 100, "ncclAllReduce", PID_A + 1, payload(20, "<QQ", 99, 4096)),
+        (110, 120, "ncclAllGather", PID_A + 1, payload(20, "<QQ", 99, 4096)),
+    ]
+    source = export(
+        **{
+            KERNEL: kernels((150, 190, 3, 7, 1, PID_A, 2), (195, 199, 3, 7, 2, PID_A, 4)),
+            RUNTIME: launches((95, 96, 1, PID_A + 1, 3), (115, 116, 2, PID_A + 1, 3)),
+            "NVTX_EVENTS": ('start, "end", text, globalTid, binaryData', rows),
+            "NVTX_PAYLOAD_SCHEMA_ENTRIES": (
+                'domainId, schemaId, name, type, "offset"',
+                [*made, comm, size],
+            ),
+            "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", [(10**18,)]),
+        }
+    )
+    table, info, ledger = read(source)
+    comms = table.loc[table["kind"] == "comm", ["rank", "op", "nbytes", "n_workers"]]
+    assert comms.astype(object).to_numpy().tolist() == [
+        [6, "all_reduce", 4096, 8],
+        [6, "all_gather", 8 * 4096, 8],
+    ]
+    assert (info["rank"], info["world_size"]) == (6, 8)
+    assert "rank as NCCL's ranges tell" in set(ledger["why"])
+
+
+def test_sizes_that_were_not_exported_are_asked_for(export):
+    source = export(
+        **{
+            KERNEL: kernels((150, 190, 0, 7, 1, PID_A, 2)),
+            "NVTX_EVENTS": ranges((90, 100, "ncclAllReduce", None, PID_A + 1)),
+        }
+    )
+    table, _, ledger = read(source)
+    assert table["nbytes"].isna().all()
+    assert ledger["why"].str.contains("nsys export --include-blobs=true").any()
 
 
 def test_copies_and_sets_are_memory(export):
