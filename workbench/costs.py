@@ -340,6 +340,108 @@ class Piecewise:
         return self.breaks
 
 
+@dataclass(frozen=True)
+class NodesCost:
+    """An all-reduce over nodes of workers_per_node: one link inside a node, one between nodes.
+
+    A kind says how many hops each link makes and what it moves. All nodes but the last are full,
+    so n workers sit on ceil(n / workers_per_node) nodes. Raises ValueError unless both are a Link
+    and workers_per_node is one whole number from 1 up.
+    """
+
+    inside: Link
+    between: Link
+    workers_per_node: int
+
+    def __post_init__(self):
+        kind = type(self).__name__
+        for name in ("inside", "between"):
+            if not isinstance(link := getattr(self, name), Link):
+                raise ValueError(
+                    f"{kind} {name}: expected a Link, got {shown(link)}; write Link(alpha, beta), "
+                    "alpha in s a message hop, beta in s a byte"
+                )
+        single(whole_workers(self.workers_per_node, "workers_per_node"), "workers_per_node")
+
+    def __call__(self, nbytes, n_workers):
+        """Return the seconds of a message, broadcast over both."""
+        values = self.parameters
+        columns = self.columns(nbytes, n_workers)
+        return sum(values[name] * column for name, column in columns.items())[()]
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The fitted numbers of both links: alpha in s a message hop, beta in s a byte moved."""
+        return {
+            "alpha_inside": self.inside.alpha,
+            "beta_inside": self.inside.beta,
+            "alpha_between": self.between.alpha,
+            "beta_between": self.between.beta,
+        }
+
+    def with_parameters(self, **values: float):
+        """Return the same collective over links with other numbers; those not named stay."""
+        new = _renewed(self, values)
+        inside, between = (
+            Link(new[f"alpha_{link}"], new[f"beta_{link}"]) for link in ("inside", "between")
+        )
+        return replace(self, inside=inside, between=between)
+
+    def columns(self, nbytes, n_workers) -> dict[str, np.ndarray]:
+        """Return what each parameter is multiplied by: cost = sum of parameter * column."""
+        n, message = whole_workers(n_workers), numbers(nbytes, "nbytes")
+        n_nodes = np.ceil(n / self.workers_per_node)
+        hops_inside, moved_inside, hops_between, moved_between = self._counts(n, n_nodes)
+        shape = np.broadcast_shapes(n.shape, message.shape)
+        return {
+            "alpha_inside": np.broadcast_to(hops_inside, shape),
+            "beta_inside": moved_inside * message,
+            "alpha_between": np.broadcast_to(hops_between, shape),
+            "beta_between": moved_between * message,
+        }
+
+
+class Hierarchical(NodesCost):
+    """Reduce-scatter inside each node, all-reduce between nodes, all-gather inside: rings all.
+
+    With w workers a node on N nodes, each worker's all-reduce between nodes is of nbytes / w:
+
+        cost = 2(w-1) alpha_inside + 2(w-1)/w nbytes beta_inside
+             + 2(N-1) alpha_between + 2(N-1)/N nbytes/w beta_between
+
+    On one node it is the ring inside. Where the last node is not full nothing can be shared out:
+    one worker a node holds the sum and all nbytes cross, between a reduce and a broadcast inside:
+
+        cost = 2(w-1) alpha_inside + 2 nbytes beta_inside
+             + 2(N-1) alpha_between + 2(N-1)/N nbytes beta_between
+
+    Source: Horovod's NCCLHierarchicalAllreduce (horovod/common/ops/nccl_operations.cc).
+    """
+
+    def _counts(self, n, n_nodes):
+        full = n == n_nodes * self.workers_per_node
+        w = np.minimum(n, self.workers_per_node)
+        moved_inside = np.where(full | (n_nodes == 1), 2 * _shared(w), 2.0 * (w > 1))
+        moved_between = 2 * _shared(n_nodes) / np.where(full, w, 1)
+        return 2 * (w - 1), moved_inside, 2 * (n_nodes - 1), moved_between
+
+
+class FlatRing(NodesCost):
+    """One ring through the workers of all nodes: it crosses from node to node, N times around.
+
+    Of its 2(n-1) hops 2(N-1) are between nodes, and all bytes go at the pace of the link between
+    nodes, which every step has to pass. On one node it is the ring inside.
+
+        cost = 2(n-N) alpha_inside + 2(N-1) alpha_between + 2(n-1)/n nbytes beta_between
+
+    Source: the counts of NCCL's src/graph/tuning.cc (nInterSteps).
+    """
+
+    def _counts(self, n, n_nodes):
+        moved, alone = 2 * _shared(n), n_nodes == 1
+        return 2 * (n - n_nodes), moved * alone, 2 * (n_nodes - 1), moved * ~alone
+
+
 def _refuse_kind(kind):
     made = kind(Link(0.0, 0.0)) if callable(kind) and kind is not Link else kind
     if not (hasattr(made, "messages") and hasattr(made, "columns")) or made is kind:
