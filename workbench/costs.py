@@ -11,7 +11,7 @@ seconds is the bus bandwidth of nccl-tests. A lone worker sends nothing: every c
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -440,6 +440,134 @@ class FlatRing(NodesCost):
     def _counts(self, n, n_nodes):
         moved, alone = 2 * _shared(n), n_nodes == 1
         return 2 * (n - n_nodes), moved * alone, 2 * (n_nodes - 1), moved * ~alone
+
+
+@dataclass(frozen=True, eq=False)
+class Interpolated:
+    """Timed messages themselves, with straight lines on log-log axes between the measured sizes.
+
+    Of rows of the same size and workers the median counts, and a larger message never costs less
+    (running maximum). Between measured numbers of workers, log-log as well. Outside:
+
+    - smaller messages: the time of the smallest, all of it latency;
+    - larger messages: the bandwidth of the largest, so in proportion to bytes;
+    - other workers: the nearest measured number's time, of which the time of its smallest message
+      is latency and grows as the hops of a ring, and the rest as the bytes it moves.
+
+    table : columns n_workers, nbytes, seconds, such as MEASUREMENTS of one op; where it has a
+        column op, that op's ring is taken beyond the measured workers, otherwise an all-reduce's
+
+    Rows of a lone worker or of no byte are passed over. Raises ValueError for missing columns,
+    several ops, times that are not positive, or no row left.
+    """
+
+    table: pd.DataFrame = field(repr=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "_curves", _curves(self.table))
+        object.__setattr__(self, "_ring", Ring(Link(0.0, 0.0), _op_of(self.table)))
+
+    def __call__(self, nbytes, n_workers):
+        """Return the seconds of a message, broadcast over both."""
+        n, message = whole_workers(n_workers), numbers(nbytes, "nbytes")
+        x = np.log(np.maximum(message, 1e-9))
+        counts = np.array(list(self._curves))
+        upper = np.searchsorted(counts, n)  # of the measured numbers, the first not below n
+        if len(places := np.unique(upper)) == 1:
+            return self._near(x, n, counts, places[0])[()]
+        n, x, upper = np.broadcast_arrays(n, x, upper)
+        seconds = np.empty(n.shape)
+        for k in places:
+            here = upper == k
+            seconds[here] = self._near(x[here], n[here], counts, k)
+        return seconds
+
+    def _near(self, x, n, counts, k):
+        """Return the seconds from the log of the bytes, counts[k] being the first not below n."""
+        if not 0 < k < len(counts):
+            return self._beyond(x, n, counts[min(k, len(counts) - 1)])
+        low, high = counts[k - 1], counts[k]
+        share = np.log(n / low) / np.log(high / low)
+        return np.exp((1 - share) * self._measured(x, low) + share * self._measured(x, high))
+
+    def _beyond(self, x, n, nearest):
+        hops = self._ring.messages(n) / self._ring.messages(nearest)
+        moved = self._ring.moved(1.0, n) / self._ring.moved(1.0, nearest)
+        latency = np.exp(self._measured(-np.inf, nearest))
+        return hops * latency + moved * (np.exp(self._measured(x, nearest)) - latency)
+
+    def _measured(self, x, n_workers):
+        """Return the log of the seconds at a measured number of workers."""
+        sizes, seconds = self._curves[n_workers]
+        return np.interp(x, sizes, seconds) + np.maximum(x - sizes[-1], 0.0)
+
+
+def _op_of(table: pd.DataFrame) -> str:
+    ops = table["op"].unique() if "op" in table else ["all_reduce"]
+    if len(ops) != 1:
+        found = ", ".join(map(str, ops)) or "no row"
+        raise ValueError(
+            f"Interpolated table: op: expected one, found {found}; "
+            "keep one: table[table.op == 'all_reduce']"
+        )
+    return ops[0]
+
+
+def _curves(table: pd.DataFrame) -> dict[float, tuple[np.ndarray, np.ndarray]]:
+    """Return n_workers -> (log bytes, log seconds), both rising, of rows that send something."""
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"Interpolated table: expected a DataFrame, got {shown(table)}")
+    names = ["n_workers", "nbytes", "seconds"]
+    if missing := [name for name in names if name not in table]:
+        raise ValueError(f"Interpolated table: expected columns {names}; {missing} missing")
+    n = whole_workers(table["n_workers"], "Interpolated table: n_workers")
+    nbytes, seconds = (numbers(table[name], f"Interpolated table: {name}") for name in names[1:])
+    if (seconds == 0).any():
+        raise ValueError("Interpolated table: seconds: expected times above 0 s, got 0")
+    rows = pd.DataFrame({"n": n, "nbytes": nbytes, "seconds": seconds})
+    rows = rows[(rows["n"] > 1) & (rows["nbytes"] > 0)]
+    if rows.empty:
+        raise ValueError("Interpolated table: expected rows of 2 workers or more, found none")
+    medians = rows.groupby(["n", "nbytes"])["seconds"].median().groupby("n").cummax()
+    return {
+        float(at): tuple(np.log([each.index.get_level_values("nbytes"), each]))
+        for at, each in medians.groupby("n")
+    }
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """Seconds of computing a batch on one worker: fixed_s + per_sample_s * batch.
+
+    fixed_s is in s an iteration, per_sample_s in s a sample; the reciprocal of the latter is the
+    throughput of large batches. Raises ValueError unless both are finite and at least 0.
+    """
+
+    fixed_s: float
+    per_sample_s: float
+
+    def __post_init__(self):
+        for name in ("fixed_s", "per_sample_s"):
+            what = f"BatchTime {name} (s)"
+            single(numbers(getattr(self, name), what), what)
+
+    def __call__(self, batch):
+        """Return the seconds of each batch, a number of samples."""
+        return (self.fixed_s + self.per_sample_s * numbers(batch, "batch"))[()]
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The fitted numbers: fixed_s in s, per_sample_s in s a sample."""
+        return {"fixed_s": self.fixed_s, "per_sample_s": self.per_sample_s}
+
+    def with_parameters(self, **values: float) -> "BatchTime":
+        """Return the same line with other numbers; those not named stay."""
+        return BatchTime(**_renewed(self, values))
+
+    def columns(self, batch) -> dict[str, np.ndarray]:
+        """Return what each parameter is multiplied by: seconds = sum of parameter * column."""
+        samples = numbers(batch, "batch")
+        return {"fixed_s": np.ones_like(samples), "per_sample_s": samples}
 
 
 def _refuse_kind(kind):
