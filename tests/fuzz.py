@@ -14,6 +14,7 @@ import random
 import re
 import signal
 import sqlite3
+import struct
 import sys
 import tarfile
 import tempfile
@@ -102,12 +103,19 @@ def _made() -> dict[str, bytes]:
             for n, t in ((256, 20.5), (1024, 30.0), (4096, 1.1e2))
         )
     )
+    old = (
+        "# Rank  0 Pid 1 on nodeA device  0 [0x07] GPU\n# Rank  1 Pid 2 on nodeB device  0 GPU\n"
+        "# size count type time algbw busbw error time algbw busbw error\n"
+        "nodeA:1:1 [0] NCCL INFO AllGather: opCount 0 sendbuff 0x7 recvbuff 0x8 count 8\n"
+        + "".join(f" {8 * n} {n} float 9.5 2.0 1.0 0e+00 9.5 2.0 1.0 N/A\n" for n in (256, 4096))
+    )
     sweep = "op,n_workers,n_nodes,nbytes,seconds\n" + "all_reduce,8,1,1048576,0.0005\n" * 4
     return {
         "trace-kineto-made": json.dumps({**header, "traceEvents": rows}).encode(),
         "trace-kineto-array": json.dumps(rows).encode(),
         "trace-horovod-made": json.dumps(horovod).encode(),
         "sweep-nccl-made": table.encode(),
+        "sweep-nccl-old": f"$ ./all_gather_perf -b 2K\n{old}".encode(),
         "sweep-csv-made": sweep.encode(),
         "trace-nsys-made": _nsys(),
     }
@@ -124,10 +132,37 @@ def _nsys() -> bytes:
                 (3000, 9000, 0, 20, 2, 2, 2);
             CREATE TABLE META_DATA_EXPORT(name TEXT, value TEXT);
             INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.25.0');
-            CREATE TABLE NVTX_EVENTS(start INTEGER, end INTEGER, text TEXT, textId INTEGER);
-            INSERT INTO NVTX_EVENTS VALUES (0, 10000, NULL, 3);""")
+            CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start INTEGER, end INTEGER,
+                correlationId INTEGER, globalTid INTEGER, nameId INTEGER);
+            INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (500, 600, 1, 7, 3), (700, 800, 2, 7, 3);
+            CREATE TABLE META_DATA_CAPTURE(name TEXT, value TEXT);
+            INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ARGUMENT_0', '--nproc_per_node=2'),
+                ('PROCESS_0:ARGUMENT_1', '--node_rank=0'),
+                ('PROCESS_0:ENVIRONMENT_VARIABLE', 'SLURM_PROCID="0"');
+            CREATE TABLE TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT);
+            INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'node1');
+            CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES(domainId INTEGER, schemaId INTEGER,
+                name TEXT, type INTEGER, offset INTEGER);
+            INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES
+                (1, 20, 'NCCL communicator ID', 18, NULL), (1, 20, 'Message size [bytes]', 22, 8),
+                (1, 21, 'NCCL communicator ID', 18, NULL), (1, 21, 'No. of ranks', 5, 8),
+                (1, 21, 'Rank', 5, 12), (1, 21, 'CUDA device', 5, 16);
+            CREATE TABLE NVTX_EVENTS(start INTEGER, end INTEGER, text TEXT, textId INTEGER,
+                globalTid INTEGER, binaryData TEXT);
+            INSERT INTO NVTX_EVENTS VALUES (0, 10000, NULL, 3, 7, NULL);""")
+        rows = [(1, "ncclCommInitRank", _payload(21, "<Qiii", 9, 2, 1, 0))]
+        rows += [(100, "ncclGroupStart", None), (200, "ncclAllReduce", _payload(20, "<QQ", 9, 512))]
+        rows += [(650, "ncclGroupEnd", None)]
+        for start, name, data in rows:
+            row = (start, start + 200, name, None, 7, data)
+            db.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", row)
         db.commit()
         return db.serialize()
+
+
+def _payload(schema: int, form: str, *fields: int) -> bytes:
+    data = struct.pack(form, *fields)
+    return struct.pack("<IIIIQQ", 1, 0, schema, 0, len(data), 32 + len(data)) + data
 
 
 def _real() -> dict[str, bytes]:
@@ -418,12 +453,13 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=20_000, help="files")
     parser.add_argument("--seed", type=int, default=None, help="of the damage (default: a new one)")
     parser.add_argument("--only", type=int, default=None, help="the number of one file to redo")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files side by side")
     given = parser.parse_args()
     seed = random.randrange(10**6) if given.seed is None else given.seed
     print(f"{len(seeds())} seed files; redo with --seed {seed}")
     numbers = range(given.n) if given.only is None else [given.only]
     outcomes, faults = Counter(), []
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(os.cpu_count()) as pool:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(given.jobs) as pool:
         work = pool.map(partial(one, seed=seed, folder=Path(folder)), numbers, chunksize=50)
         for _, outcome, fault in tqdm(work, total=len(numbers), unit="file"):
             outcomes[outcome] += 1
