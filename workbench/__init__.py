@@ -15,12 +15,15 @@ Data flows one way, and each module may import only those above it:
     iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
     crosscheck    our breakdown beside HTA's and TraceLens'
     costs         Link, Ring, Tree, ...: what a message costs
+    nccl          what NCCL itself expects, a prior where nothing is timed
     screening     which MEASUREMENTS are fitted, and why the others are set aside
     regimes       where the price of a hop changes: breakpoints, floor, node boundary
     fits          MEASUREMENTS -> Fit
     choices       which cost fits best, and what to measure next
+    grouping      ways of cutting the backward order into messages
     fusion        which gradients travel in one message
     timeline      Scenario, schedule, predict, sweep: OSF itself
+    optimum       optimal_fusion, headroom, recommend
     figures       paper, save, draw_*
     explore       explore_*: the same figures with sliders
     capture       record a run and the price of its all-reduces
