@@ -42,7 +42,10 @@ def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
         how = "clocks of the ranks aligned on the ends of their collectives"
         shifts = [middle for middle, _, _ in apart]
     shifts = [round(shift) for shift in shifts]
-    left = [_apart(ends[0], other + s) for other, s in zip(ends, shifts, strict=True)][1:]
+    left = [
+        _apart(ends[0], other + shift) if shift else each
+        for other, shift, each in zip(ends, shifts, apart, strict=True)
+    ][1:]
     doubtful = any(abs(middle) > _SKEW_NS and n >= _ENOUGH for middle, _, n in left)
     left = [abs(middle) for middle, _, _ in left if middle == middle]
     residual = f"; matching ends differ by {max(left) / 1e3:.1f} us (median)" if left else ""

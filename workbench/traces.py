@@ -201,14 +201,16 @@ def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """EVENTS of all ranks on one axis of seconds; the origin goes before the ns become floats."""
     starts = [table["start_ns"].min() for table in tables if len(table)]
     origin = min(starts, default=0)
-    text = {c: union_categoricals([table[c] for table in tables]) for c in _TEXT}
-    events = pd.concat([table.drop(columns=list(_TEXT)) for table in tables], ignore_index=True)
-    events = events.assign(
-        **text,
-        start_s=(events["start_ns"] - origin) / 1e9,
-        end_s=(events["end_ns"] - origin) / 1e9,
-    )
-    return events[list(EVENTS)]
+    columns = {}
+    for column in EVENTS:  # one by one, so that memory holds none of them thrice
+        if column in ("start_s", "end_s"):
+            ns = [table[column.removesuffix("_s") + "_ns"] - origin for table in tables]
+            columns[column] = pd.concat(ns, ignore_index=True) / 1e9
+        elif column in _TEXT:
+            columns[column] = union_categoricals([table[column] for table in tables])
+        else:
+            columns[column] = pd.concat([table[column] for table in tables], ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
 
 
 def _run_info(infos: list[dict], folder: Path | None) -> dict:

@@ -184,9 +184,10 @@ def describe_messages(
 
 def texts(n: int, rows=slice(0), values=()) -> pd.Categorical:
     """A column of n texts, empty but for the values of some rows; its categories are those used."""
-    categories, codes = sorted({"", *values}), np.zeros(n, dtype=np.int64)
+    categories = sorted({*values} if len(values) == n else {"", *values})
+    codes = np.zeros(n, dtype=np.int32)  # the empty text sorts first
     codes[rows] = pd.Categorical(values, categories=categories).codes
-    return pd.Categorical.from_codes(codes, categories).remove_unused_categories()
+    return pd.Categorical.from_codes(codes, categories)
 
 
 def _message(own, asked, name: str, asked_name: str, only_group: int | None):

@@ -11,7 +11,7 @@ from ..units import GIB, MIB, format_bytes
 
 MAX_BYTES = 8 * GIB  # of one file once unpacked: more is taken for a decompression bomb
 MAX_TEXT = 64 * MIB  # of a table of timed collectives or totals
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**18  # small enough to stay in the processor's caches
 HEAD_BYTES = 2**18
 _GZIP = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put first
