@@ -21,6 +21,7 @@ Data flows one way, and each module may import only those above it:
     fits          MEASUREMENTS -> Fit
     choices       which cost fits best, and what to measure next
     grouping      ways of cutting the backward order into messages
+    policies      what each framework sends in one message
     fusion        which gradients travel in one message
     timeline      Scenario, schedule, predict, sweep: OSF itself
     optimum       optimal_fusion, headroom, recommend

@@ -1,94 +1,93 @@
 """Tensor fusion: which gradients travel in one message.
 
-A policy is a callable that maps a GRADIENTS table to one bucket number a gradient: 0 first, then
-the same number or the next. Only consecutive gradients share a bucket, so a policy is a way of
-cutting the backward order.
+`fuse` applies a policy, a callable that maps a GRADIENTS table to bucket numbers; the policies are
+those of `policies`, to be imported from here, or any callable of that kind.
 """
-
-import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from .checks import check_callable, one_number, shown
+from .checks import check_callable, shown
+from .policies import (
+    DDPBuckets,
+    DeepSpeedBuckets,
+    FixedBuffer,
+    HorovodFusion,
+    MergedGradients,
+    OneMessage,
+    OptimalFusion,
+    PerTensor,
+    Plan,
+    Timed,
+    check_limit,
+    kinds,
+)
 from .tables import GRADIENTS, check
-from .units import KIB, MIB
+
+__all__ = [
+    "DDPBuckets",
+    "DeepSpeedBuckets",
+    "FixedBuffer",
+    "HorovodFusion",
+    "MergedGradients",
+    "OneMessage",
+    "OptimalFusion",
+    "PerTensor",
+    "Plan",
+    "Timed",
+    "check_gradients",
+    "fuse",
+    "partition",
+]
 
 
 def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
     """Return the BUCKETS a policy makes of the gradients, in the order they are sent.
 
-    A bucket is ready with its last gradient; bytes and gradients are neither lost nor added.
-    Columns: n_gradients, nbytes (bytes), ready_s (s since backward began).
+    A bucket is ready with its last member; bytes and gradients are neither lost nor added.
+    Columns: n_gradients, nbytes (bytes), ready_s (s since backward began) and, for a policy with a
+    clock of its own, launch_s (s since backward began, when the host sends the message).
 
     Raises ValueError for an incomplete GRADIENTS table (see check_gradients), or when the policy
-    is a class or does not return consecutive bucket numbers.
+    is a class or does not return bucket numbers as the module describes them.
     """
     check_callable(policy, "fusion", "DDPBuckets()")
     check_gradients(gradients)
-    first = _first_gradients(policy(gradients), len(gradients), policy)
-    last = np.append(first[1:], len(gradients)) - 1
-    return pd.DataFrame(
-        {
-            "n_gradients": last - first + 1,
-            "nbytes": np.add.reduceat(gradients["nbytes"].to_numpy("int64"), first),
-            "ready_s": gradients["ready_s"].to_numpy(float)[last],
-        }
-    )
+    grouped = policy(gradients)
+    timed = grouped if isinstance(grouped, Timed) else Timed(grouped, None)
+    bucket = _bucket_numbers(timed.numbers, gradients, policy)
+    n_gradients = np.bincount(bucket)
+    nbytes, ready = np.zeros(len(n_gradients), "int64"), np.zeros(len(n_gradients))
+    np.add.at(nbytes, bucket, gradients["nbytes"].to_numpy("int64"))
+    np.maximum.at(ready, bucket, gradients["ready_s"].to_numpy(float))
+    columns = {"n_gradients": n_gradients, "nbytes": nbytes, "ready_s": ready}
+    if timed.launch_s is not None:
+        columns["launch_s"] = np.asarray(timed.launch_s, dtype=float)
+    return pd.DataFrame(columns)
 
 
-@dataclass(frozen=True)
-class PerTensor:
-    """One message a gradient: wait-free back-propagation without fusion."""
+def partition(gradients: pd.DataFrame, piece_bytes: int) -> pd.DataFrame:
+    """Return the GRADIENTS with every gradient above piece_bytes cut into pieces, ready together.
 
-    def __call__(self, gradients: pd.DataFrame) -> np.ndarray:
-        return np.arange(len(gradients))
-
-
-@dataclass(frozen=True)
-class OneMessage:
-    """All gradients in one message, sent when the last is ready: whole model after backward."""
-
-    def __call__(self, gradients: pd.DataFrame) -> np.ndarray:
-        return np.zeros(len(gradients), dtype="int64")
-
-
-@dataclass(frozen=True)
-class DDPBuckets:
-    """PyTorch DDP's buckets: one closes after the gradient that brings it to its limit.
-
-    The first bucket's limit is first_bytes, every later one's cap_bytes; the gradient that crosses
-    the limit is included, so buckets overshoot. The defaults are DDP's own (1 MiB, then 25 MiB);
-    `bucket_cap_mb=25` given by hand has no small first bucket: DDPBuckets(25 * MIB, 25 * MIB).
-    Source: compute_bucket_assignment_by_size, torch/csrc/distributed/c10d/reducer.cpp (2.14).
-    A limit below 1 KiB is warned of: it may be meant in MiB.
+    A gradient of S bytes becomes ceil(S / piece_bytes) rows of piece_bytes, the last holding the
+    rest, named name[0], name[1] ...; the other columns are repeated.
     """
-
-    first_bytes: int = 1 * MIB
-    cap_bytes: int = 25 * MIB
-
-    def __post_init__(self):
-        for name in ("first_bytes", "cap_bytes"):
-            expected = f"DDPBuckets {name}: expected bytes above 0"
-            nbytes = one_number(getattr(self, name), expected, "write 25 MiB as 25 * MIB")
-            if not nbytes > 0:
-                raise ValueError(f"{expected}, got {shown(nbytes)}")
-            if nbytes < KIB:
-                warnings.warn(
-                    f"DDPBuckets {name}: {shown(nbytes)} bytes: sizes are bytes, "
-                    f"{shown(nbytes)} MiB is {shown(nbytes)} * MIB",
-                    stacklevel=3,
-                )
-
-    def __call__(self, gradients: pd.DataFrame) -> np.ndarray:
-        numbers, number, held = [], 0, 0
-        for nbytes in gradients["nbytes"].to_list():
-            numbers.append(number)
-            held += nbytes
-            if held >= (self.first_bytes if number == 0 else self.cap_bytes):
-                number, held = number + 1, 0
-        return np.array(numbers)
+    check_gradients(gradients)
+    check_limit(piece_bytes, "partition piece_bytes")
+    sizes = gradients["nbytes"].to_numpy("int64")
+    counts = np.maximum(-(-sizes // int(piece_bytes)), 1)
+    row = np.repeat(np.arange(len(sizes)), counts)
+    piece = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    names = gradients["name"].astype(str).to_numpy()[row]
+    cut = counts[row] > 1
+    return (
+        gradients.iloc[row]
+        .reset_index(drop=True)
+        .assign(
+            name=[f"{n}[{k}]" if c else n for n, k, c in zip(names, piece, cut, strict=True)],
+            nbytes=np.minimum(sizes[row] - piece * int(piece_bytes), int(piece_bytes)),
+        )
+    )
 
 
 def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
@@ -112,6 +111,10 @@ def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
     _refuse(gradients, "nbytes", ~((nbytes >= 0) & (nbytes % 1 == 0)), "whole bytes from 0 up")
     ready = _floats(gradients["ready_s"])
     _refuse(gradients, "ready_s", ~((ready >= 0) & (ready < np.inf)), "finite s from 0 up")
+    if "enqueued_s" in gradients:
+        enqueued = _floats(gradients["enqueued_s"])
+        wrong = ~(np.isfinite(enqueued) & (enqueued <= ready))
+        _refuse(gradients, "enqueued_s", wrong, "finite s, at most its ready_s")
     early = np.diff(ready, prepend=0.0) < 0
     _refuse(gradients, "ready_s", early, "gradients in the order backward makes them (sort first)")
     return gradients
@@ -133,18 +136,20 @@ def _refuse(gradients: pd.DataFrame, column: str, wrong: np.ndarray, expected: s
         raise ValueError(f"gradients: {column} of row {row}: expected {expected}; got {got}")
 
 
-def _first_gradients(numbers, n_gradients: int, policy) -> np.ndarray:
-    """Return the position of each bucket's first gradient, shape (n_buckets,)."""
-    numbers = np.asarray(numbers)
-    if numbers.shape != (n_gradients,):
+def _bucket_numbers(bucket, gradients: pd.DataFrame, policy) -> np.ndarray:
+    """Return a policy's numbers, or raise ValueError unless each type's rise over 0, 1, 2 ..."""
+    bucket, n = np.asarray(bucket), len(gradients)
+    if bucket.shape != (n,):
         raise ValueError(
-            f"{shown(policy)}: expected one bucket number for each of {n_gradients} gradients, "
-            f"got shape {numbers.shape}"
+            f"{shown(policy)}: expected one bucket number for each of {n} gradients, "
+            f"got shape {bucket.shape}"
         )
-    steps = np.diff(numbers, prepend=-1) if numbers.dtype.kind in "iuf" else np.array([np.nan])
-    if steps[0] != 1 or not np.isin(steps[1:], (0, 1)).all():
+    types, wrong = np.array(kinds(gradients)), bucket.dtype.kind not in "iuf"
+    used = np.unique(bucket)
+    wrong = wrong or not np.array_equal(used, np.arange(len(used)))
+    if wrong or any((np.diff(bucket[types == kind]) < 0).any() for kind in np.unique(types)):
         raise ValueError(
             f"{shown(policy)}: expected bucket numbers 0, 1, 2 ... over consecutive gradients, "
-            f"got {numbers[:12].tolist()}"
+            f"got {bucket[:12].tolist()}"
         )
-    return np.flatnonzero(steps)
+    return bucket.astype("int64")
