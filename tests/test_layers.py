@@ -13,9 +13,9 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables checks intervals readers files clocks cache ranks traces iterations crosscheck "
-    "costs nccl screening regimes fits choices grouping policies fusion timeline optimum figures explore "
-    "capture"
+    "units tables checks intervals readers files clocks cache ranks traces iterations "
+    "crosscheck costs nccl screening regimes fits choices grouping policies fusion timeline "
+    "optimum figures explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
