@@ -14,8 +14,8 @@ import workbench
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
-    "crosscheck costs nccl screening regimes fits choices grouping policies fusion timeline "
-    "optimum figures explore capture"
+    "crosscheck costs nccl screening regimes fits choices grouping policies fusion jitter scenario "
+    "queues explain export timeline optimum figures explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

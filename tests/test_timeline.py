@@ -168,7 +168,7 @@ def test_a_sweep_without_a_grid_is_the_prediction():
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ({"workers": [1, 2]}, "gradients, one_worker_s, .*n_workers, .*overlap; got 'workers'"),
+        ({"workers": [1, 2]}, "gradients, one_worker_s, .*n_workers, .*overlap, .*fixed_s; got 'workers'"),
         ({"n_workers": 8}, r"n_workers: expected a list of values, got 8; write n_workers=\["),
         ({"n_workers": "8"}, "n_workers: expected a list of values, got '8'"),
         ({"n_workers": None}, "n_workers: expected a list of values, got None"),
@@ -282,7 +282,7 @@ def test_a_scenario_reads_in_three_lines():
     assert repr(scenario(fusion=DDPBuckets(1500, 2500))).splitlines() == [
         "Scenario: 3 gradients, 5.86 KiB; 2 workers, T1 10.0 s, backward 5.00 s",
         "  all_reduce Affine(link=Link(alpha=1.0, beta=0.001))",
-        "  fusion DDPBuckets(first_bytes=1500, cap_bytes=2500)",
+        f"  fusion {DDPBuckets(1500, 2500)!r}",
     ]
 
 

@@ -23,6 +23,11 @@ Data flows one way, and each module may import only those above it:
     grouping      ways of cutting the backward order into messages
     policies      what each framework sends in one message
     fusion        which gradients travel in one message
+    jitter        how much later the slowest of n workers is
+    scenario      Scenario, and what it refuses
+    queues        when messages run: in one queue, or in several that share the link
+    explain       a timeline step by step
+    export        what was predicted as a run would be recorded
     timeline      Scenario, schedule, predict, sweep: OSF itself
     optimum       optimal_fusion, headroom, recommend
     figures       paper, save, draw_*

@@ -9,221 +9,215 @@ R_k and costing C_k; one serial queue sends them:
 
 OSF is from "Modeling and Optimizing the Scaling Performance in Distributed Deep Learning Training"
 (WWW '22, doi 10.1145/3485447.3511981). Its abstract tells of a recursive model with overlap and
-tensor fusion; the recursion above is our reconstruction.
+tensor fusion; the recursion above is our reconstruction, and so is what Scenario adds to it.
 """
 
 import itertools
-import textwrap
-import warnings
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
 
-from .checks import check_callable, one_number, shown, whole_workers
+from .checks import shown, whole_workers
 from .costs import LinkCost
-from .fusion import DDPBuckets, OneMessage, PerTensor, check_gradients, fuse
-from .tables import BUCKETS, EVENTS, check
-from .units import format_bytes, format_seconds
+from .explain import explain
+from .export import as_events, chrome_trace, event, message
+from .fusion import fuse
+from .queues import beyond_compute, idle, last_end, on_the_clock, schedule, share, slowed
+from .scenario import (
+    FIELDS,
+    Scenario,
+    count,
+    host_launches,
+    seconds_alone,
+    seconds_late,
+    times_are_possible,
+)
+from .units import format_seconds
 
-_POLICIES = (PerTensor, OneMessage, DDPBuckets)
-_ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
-_OTHER_UNIT = 0.02  # backward takes about two thirds of an iteration; milliseconds as s, 1/1000
-
-
-@dataclass(frozen=True, eq=False)
-class Scenario:
-    """One training set-up to predict; vary it with `dataclasses.replace`.
-
-    Parameters
-    ----------
-    gradients : GRADIENTS table, in the order backward makes them
-    one_worker_s : T1, s of an iteration on one worker
-    backward_s : s from backward's begin to its end, within one_worker_s
-    n_workers : workers, each with the same batch
-    all_reduce : cost(nbytes, n_workers) -> s, vectorised
-    fusion : policy, gradients -> one bucket number a gradient
-    overlap : False makes every message wait for the end of backward
-
-    Raises ValueError when a value cannot be, for example a gradient ready after backward ended;
-    warns when backward is under 2 % of T1, which then may be in another unit.
-    """
-
-    gradients: pd.DataFrame
-    one_worker_s: float
-    backward_s: float
-    n_workers: int
-    all_reduce: object
-    fusion: object
-    overlap: bool = True
-
-    def __post_init__(self):
-        check_gradients(self.gradients)
-        check_callable(self.all_reduce, "all_reduce", "Ring(Link(alpha, beta))")
-        check_callable(self.fusion, "fusion", "DDPBuckets()")
-        if isinstance(self.fusion, LinkCost) or isinstance(self.all_reduce, _POLICIES):
-            raise ValueError(
-                f"expected all_reduce a cost and fusion a policy, got {shown(self.all_reduce)} and "
-                f"{shown(self.fusion)}; name the two: all_reduce=..., fusion=..."
-            )
-        if whole_workers(self.n_workers).ndim:
-            raise ValueError("n_workers: expected one number; use sweep for several")
-        if not isinstance(self.overlap, bool | np.bool_):
-            raise ValueError(f"overlap: expected True or False, got {shown(self.overlap)}")
-        for name, advice in _TIMES.items():
-            one_number(getattr(self, name), f"{name}: expected one number of s", advice)
-        self._refuse_times()
-
-    def __repr__(self) -> str:
-        n, nbytes = len(self.gradients), int(self.gradients["nbytes"].sum())
-        one_worker, backward = map(format_seconds, (self.one_worker_s, self.backward_s))
-        cost, policy = (textwrap.shorten(repr(v), 80) for v in (self.all_reduce, self.fusion))
-        return (
-            f"Scenario: {_count(n, 'gradient')}, {format_bytes(nbytes)}; "
-            f"{_count(int(self.n_workers), 'worker')}, T1 {one_worker}, backward {backward}"
-            f"{'' if self.overlap else ', no overlap'}\n"
-            f"  all_reduce {cost}\n  fusion {policy}"
-        )
-
-    def _refuse_times(self):
-        """Raise ValueError, or warn, unless last ready <= backward_s <= one_worker_s."""
-        last = self.gradients["ready_s"].iloc[-1]
-        if not 0 < self.one_worker_s < np.inf:
-            raise ValueError(f"one_worker_s: expected s above 0, got {shown(self.one_worker_s)}")
-        if not 0 <= self.backward_s < np.inf:
-            raise ValueError(f"backward_s: expected s from 0 up, got {shown(self.backward_s)}")
-        if not last <= self.backward_s * (1 + _ROUNDING):
-            raise ValueError(
-                f"backward_s: expected the last gradient's ready time, {last:.6g} s, or later; "
-                f"got {shown(self.backward_s)}, which is {last - self.backward_s:.3g} s earlier"
-            )
-        if not self.backward_s <= self.one_worker_s * (1 + _ROUNDING):
-            raise ValueError(
-                f"backward_s: expected at most one_worker_s, {shown(self.one_worker_s)} s; "
-                f"got {shown(self.backward_s)}, which is "
-                f"{self.backward_s - self.one_worker_s:.3g} s longer"
-            )
-        if self.backward_s < _OTHER_UNIT * self.one_worker_s:
-            warnings.warn(
-                "one_worker_s may be in another unit: backward takes only "
-                f"{100 * self.backward_s / self.one_worker_s:.3g} % of it "
-                f"({shown(self.backward_s)} of {shown(self.one_worker_s)} s); both are in s",
-                stacklevel=4,
-            )
+__all__ = ["Prediction", "Scenario", "last_end", "predict", "schedule", "sweep"]
+_BLOCK = 2**18  # messages computed at once in a sweep: arrays that stay in a core's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What OSF says of a scenario: its TIMELINE, Tn in s, exposed communication in s, T1/Tn."""
+    """What OSF says of a scenario.
+
+        iteration_s = T1 + exposed_comm_s + idle_s + slowed_s + jitter_s + the scenario's fixed_s
+
+    timeline : TIMELINE, a row a message, s since backward began
+    iteration_s : Tn
+    exposed_comm_s : s after backward in which messages run
+    scaling_factor : T1 / Tn
+    idle_s : s after backward in which nothing runs, as the host has not launched the next message
+    slowed_s : s by which messages beside it slow backward
+    jitter_s : s by which the slowest worker is expected to be later than the mean one
+    """
 
     scenario: Scenario
     timeline: pd.DataFrame
     iteration_s: float
     exposed_comm_s: float
     scaling_factor: float
+    idle_s: float = 0.0
+    slowed_s: float = 0.0
+    jitter_s: float = 0.0
 
     def __repr__(self) -> str:
         times = map(format_seconds, (self.iteration_s, self.exposed_comm_s))
+        others = {"idle": self.idle_s, "slowed": self.slowed_s, "jitter": self.jitter_s}
+        told = "".join(f"{name} {format_seconds(s)}, " for name, s in others.items() if s > 0)
         return (
             f"Prediction: scaling factor {self.scaling_factor:.3f} on "
-            f"{_count(int(self.scenario.n_workers), 'worker')}\n"
+            f"{count(int(self.scenario.n_workers), 'worker')}\n"
             "  iteration {}, exposed communication {}, ".format(*times)
-            + _count(len(self.timeline), "message")
+            + told
+            + count(len(self.timeline), "message")
+        )
+
+    def explain(self) -> pd.DataFrame:
+        """Return why each message starts when it does: one row a bucket, see explain.EXPLANATION.
+
+        `branch` is the term of the maximum that won, `waited_s` what it cost, `critical` whether
+        the bucket bounds the iteration, and `why` says it in words.
+        """
+        scenario = self.scenario
+        return explain(
+            self.timeline,
+            _launches(scenario, self.timeline),
+            seconds_alone(scenario.all_reduce, self.timeline["nbytes"], scenario.n_workers),
+            scenario.backward_s + self.slowed_s,
+            scenario.n_streams,
         )
 
     def to_events(self) -> pd.DataFrame:
         """Return one predicted iteration of rank 0 as EVENTS, so that it measures like a real one.
 
-        Compute runs on stream 0: forward from 0 to T1 - backward_s, then backward, a row up to each
-        ready time; messages run on stream 1, each launched while the compute before its ready time
-        runs; a `ProfilerStep#0` annotation spans 0 to Tn. All compute but backward sits before
-        backward, the optimiser's share included: that moves no exposed time.
+        Compute runs on stream 0: each micro-batch forward and backward, the last backward with a
+        row up to each ready time; messages run on stream 1 and on, one a queue, each launched when
+        the host does or else while the compute before its ready time runs; a `ProfilerStep#0`
+        annotation spans 0 to Tn. Rank 0 is the slowest worker: its forward is longer by jitter_s.
+        fixed_s is idle, before the last backward. All compute but backward sits before it, the
+        optimiser's share included: that moves no exposed time.
         """
-        forward_s = max(0.0, self.scenario.one_worker_s - self.scenario.backward_s)
-        edges = np.unique([0.0, *self.timeline["ready_s"], self.scenario.backward_s])
-        end_s = forward_s + self.scenario.backward_s + self.exposed_comm_s
-        rows = [
-            _event("annotation", "ProfilerStep#0", 0.0, end_s, stream=-1, thread=0),
-            _event("compute", "forward", 0.0, forward_s, stream=0),
-            *(
-                _event("compute", "backward", forward_s + low, forward_s + high, stream=0)
-                for low, high in itertools.pairwise(edges.tolist())
-            ),
+        scenario = self.scenario
+        rows = self._forward()
+        begin_s = rows[-1]["end_s"] + (scenario.fixed_s if scenario.n_workers > 1 else 0.0)
+        backward_end_s = scenario.backward_s + self.slowed_s
+        edges = np.unique([0.0, *self.timeline["ready_s"], backward_end_s])
+        end_s = begin_s + backward_end_s + self.idle_s + self.exposed_comm_s
+        rows.insert(0, event("annotation", "ProfilerStep#0", 0.0, end_s, thread=0))
+        rows += (
+            event("compute", "backward", begin_s + low, begin_s + high, stream=0)
+            for low, high in itertools.pairwise(edges.tolist())
+        )
+        if scenario.n_workers > 1:  # a lone worker sends nothing
+            rows += self._messages(begin_s, edges)
+        return as_events(rows)
+
+    def _forward(self) -> list[dict]:
+        """Return the rows of compute before the last backward."""
+        scenario, m = self.scenario, int(self.scenario.micro_batches)
+        forward_s = max(0.0, scenario.one_worker_s - m * scenario.backward_s) / m
+        rows, now = [], 0.0
+        for _ in range(m - 1):
+            middle, end = now + forward_s, now + forward_s + scenario.backward_s
+            rows.append(event("compute", "forward", now, middle, stream=0))
+            rows.append(event("compute", "backward", middle, end, stream=0))
+            now = end
+        return [
+            *rows,
+            event("compute", "forward", now, now + forward_s + self.jitter_s, stream=0),
         ]
-        n_workers = int(self.scenario.n_workers)
-        if n_workers > 1:  # a lone worker sends nothing
-            before = np.searchsorted(edges, self.timeline["ready_s"]) - 1
-            launches = np.where(before < 0, 0.0, forward_s + edges[before])
-            sent = self.timeline[["nbytes", "start_s", "end_s"]].itertuples(index=False)
-            for number, (launch_s, (nbytes, start_s, stop_s)) in enumerate(
-                zip(launches.tolist(), sent, strict=True)
-            ):
-                span = forward_s + start_s, forward_s + stop_s
-                comm = _event("comm", "all_reduce", *span, stream=1)
-                comm |= {"op": "all_reduce", "nbytes": nbytes, "n_workers": n_workers}
-                launch = _event("host", "launch", launch_s, launch_s, stream=-1, thread=0)
-                rows += [row | {"correlation": number} for row in (launch, comm)]
-        return pd.DataFrame(rows, columns=list(EVENTS)).astype(_EVENT_TYPES)
 
+    def _messages(self, begin_s: float, edges: np.ndarray) -> list[dict]:
+        """Return the launches and runs of the messages; edges are where backward is cut, s."""
+        scenario, table = self.scenario, self.timeline
+        ready, host = table["ready_s"].to_numpy(), _launches(scenario, table)
+        before = np.searchsorted(edges, ready) - 1
+        early = np.where(before < 0, 0.0, begin_s + edges[before])
+        launch = np.where(host > ready, begin_s + host, early).tolist()
+        start, end = (begin_s + table[name].to_numpy() for name in ("start_s", "end_s"))
+        n_workers, streams = int(scenario.n_workers), int(scenario.n_streams)
+        rows = zip(table["nbytes"], launch, start.tolist(), end.tolist(), strict=True)
+        return [
+            row
+            for k, (nbytes, *times) in enumerate(rows)
+            for row in message(k, "all_reduce", nbytes, n_workers, 1 + k % streams, times)
+        ]
 
-def schedule(buckets: pd.DataFrame, seconds, launch_s=0.0) -> pd.DataFrame:
-    """Return the TIMELINE of buckets sent one after another, in the table's order.
+    def to_chrome_trace(self) -> str:
+        """Return `to_events` as a trace in JSON, which Perfetto opens and load_run reads back.
 
-        start_k = max(R_k, end_{k-1}, launch_k)        end_k = start_k + C_k
-
-    C_k is `seconds`, launch_k the host's launch of the message (0 when unknown); each is one
-    number or one a bucket, launch_s on the clock of ready_s. This is our reconstruction of OSF's
-    recursion. Raises ValueError for a length that differs or a time that is not a finite number.
-    """
-    check(buckets, BUCKETS, "buckets")
-    ready = _one_each(buckets["ready_s"], len(buckets), "ready_s of buckets")
-    costs = _one_each(seconds, len(buckets), "seconds")
-    launches = _one_each(launch_s, len(buckets), "launch_s")
-    if (costs < 0).any():
-        raise ValueError(f"seconds: expected costs from 0 s up, got {costs.min()}")
-    starts, ends, end = [], [], -np.inf
-    for ready_k, cost_k, launch_k in zip(
-        ready.tolist(), costs.tolist(), launches.tolist(), strict=True
-    ):
-        start = max(ready_k, end, launch_k)
-        end = start + cost_k
-        starts.append(start)
-        ends.append(end)
-    return buckets.assign(start_s=starts, end_s=ends)
-
-
-def last_end(arrival_s, seconds) -> np.ndarray:
-    """Return the end of the last message in closed form: max over k of (R_k + sum of C_j, j >= k).
-
-    The recursion unrolled, which is linear in max-plus algebra. arrival_s, shape (K, ...), is
-    max(R_k, launch_k); seconds, shape (K, ...), is C_k; the result has the shape that remains.
-    """
-    remaining = np.cumsum(np.flip(seconds, axis=0), axis=0)
-    return np.max(np.flip(arrival_s, axis=0) + remaining, axis=0)
+        Path("predicted.json").write_text(prediction.to_chrome_trace())
+        """
+        return chrome_trace(self.to_events())
 
 
 def predict(scenario: Scenario) -> Prediction:
     """Return the prediction of OSF (our reconstruction) for one scenario.
 
-    Tn = T1 + exposed, exposed = max(0, end of the last message - end of backward), and the scaling
-    factor is T1 / Tn: 1 when every message hides behind backward, and for one worker.
+    Tn = T1 + exposed and what else the scenario names (see Prediction), exposed = max(0, end of the
+    last message - end of backward), and the scaling factor is T1 / Tn: 1 when every message hides
+    behind backward, and for one worker.
     """
     _check_scenario(scenario, "predict")
-    buckets = _buckets(scenario)
-    seconds = _seconds(scenario, buckets, scenario.n_workers)
-    timeline = schedule(buckets, seconds, 0.0 if scenario.overlap else scenario.backward_s)
-    exposed_s = max(0.0, float(timeline["end_s"].iloc[-1]) - scenario.backward_s)
-    iteration_s = scenario.one_worker_s + exposed_s
+    table = _on_time(fuse(scenario.gradients, scenario.fusion), scenario.backward_s)
+    nbytes, n_workers = table["nbytes"].to_numpy(), scenario.n_workers
+    seconds = seconds_alone(scenario.all_reduce, nbytes, n_workers)
+    launch = _launches(scenario, table)
+    if scenario.n_streams == 1:
+        timeline = schedule(table, seconds, launch, scenario.slowdown)
+    else:
+        latency = _latency(scenario.all_reduce, seconds, n_workers)
+        ready, streams = table["ready_s"].to_numpy(), int(scenario.n_streams)
+        times = share(ready, latency, seconds - latency, launch, streams, scenario.slowdown)
+        timeline = on_the_clock(table, *times, scenario.slowdown)
+    exposed_s, idle_s, slowed_s = _after(timeline, scenario.backward_s, scenario.slowdown)
+    jitter_s = float(seconds_late(scenario.jitter, n_workers))
+    fixed_s = scenario.fixed_s if n_workers > 1 else 0.0
+    iteration_s = scenario.one_worker_s + exposed_s + idle_s + slowed_s + jitter_s + fixed_s
     factor = scenario.one_worker_s / iteration_s
-    return Prediction(scenario, timeline, iteration_s, exposed_s, factor)
+    parts = idle_s, slowed_s, jitter_s
+    return Prediction(scenario, timeline, iteration_s, exposed_s, factor, *parts)
+
+
+def _launches(scenario: Scenario, table: pd.DataFrame) -> np.ndarray:
+    """Return the earliest start of each message, s: the host's launch, or the end of backward."""
+    if scenario.n_workers == 1:
+        return np.zeros(len(table))
+    earliest = 0.0 if scenario.overlap else scenario.backward_s
+    return np.maximum(host_launches(table, scenario.launch_s), earliest)
+
+
+def _on_time(table: pd.DataFrame, backward_s: float) -> pd.DataFrame:
+    # a ready time beyond the end of backward by rounding is not exposed communication
+    return table.assign(ready_s=table["ready_s"].clip(upper=backward_s))
+
+
+def _latency(all_reduce, seconds: np.ndarray, n_workers) -> np.ndarray:
+    """Return the share of a cost that an empty message has too, s: what queues do not share."""
+    return np.minimum(seconds_alone(all_reduce, np.zeros_like(seconds), n_workers), seconds)
+
+
+def _after(timeline: pd.DataFrame, backward_s: float, slowdown: float) -> tuple:
+    """Return exposed, idle and slowed s of messages that ran."""
+    start, end = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
+    backward_end = np.float64(slowed(backward_s, start, end, slowdown) if slowdown else backward_s)
+    order = np.argsort(start, kind="stable")
+    waiting = float(idle(start[order], end[order], backward_end))
+    exposed = max(0.0, max(0.0, float(end.max() - backward_end)) - waiting)
+    return exposed, waiting, float(backward_end - backward_s)
 
 
 def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
     """Return one row a combination of the grid's values, in the order of itertools.product.
 
     Each keyword is a field of Scenario with a list of values; columns are those fields, then
-    iteration_s and exposed_comm_s (s) and scaling_factor. All n_workers are computed at once;
-    `executor`, any concurrent.futures.Executor, spreads the other combinations.
+    iteration_s and exposed_comm_s (s) and scaling_factor. Combinations are computed together by
+    the closed form (those of several streams one by one, as they have none); `executor`, any
+    concurrent.futures.Executor, spreads blocks of them.
 
         sweep(scenario, n_workers=range(1, 1025), fusion=[PerTensor(), DDPBuckets()])
 
@@ -236,34 +230,158 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
             "name the field to vary: sweep(scenario, n_workers=[1, 2, 4])"
         )
     grid = {name: _values(name, values) for name, values in grid.items()}
-    workers = whole_workers(grid.get("n_workers", [scenario.n_workers]))
-    if workers.ndim != 1:
-        raise ValueError("sweep: n_workers: expected a flat list of numbers, got lists in a list")
-    others = {name: values for name, values in grid.items() if name != "n_workers"}
-    scenarios = [
-        replace(scenario, **dict(zip(others, values, strict=True)))
-        for values in itertools.product(*others.values())
-    ]
+    table = _Grid(scenario, grid)
+    one_worker_s, n_workers = table.numbers("one_worker_s"), table.numbers("n_workers")
+    parts = table.parts()
     run = map if executor is None else executor.map
-    exposed = np.array(list(run(_exposed, scenarios, [workers] * len(scenarios))))
-    one_worker = np.array([each.one_worker_s for each in scenarios])[:, None]
-    exposed_s = _in_order(exposed, grid, len(workers))
-    one_worker_s = _in_order(np.broadcast_to(one_worker, exposed.shape), grid, len(workers))
-    columns = zip(*itertools.product(*grid.values()), strict=True) if grid else ()
+    exposed_s, besides_s = np.empty(table.n_rows), np.empty(table.n_rows)
+    for part, found in zip(parts, run(_exposed_and_besides, [p for p, _ in parts]), strict=True):
+        exposed_s[part[1]], besides_s[part[1]] = found
+    besides_s += table.jitter_s() + np.where(n_workers > 1, table.numbers("fixed_s"), 0.0)
+    iteration_s = one_worker_s + exposed_s + besides_s
     return pd.DataFrame(
-        {name: pd.Series(list(values)) for name, values in zip(grid, columns, strict=True)}
+        {name: pd.Series([values[i] for i in table.at[name]]) for name, values in grid.items()}
         | {
-            "iteration_s": one_worker_s + exposed_s,
+            "iteration_s": iteration_s,
             "exposed_comm_s": exposed_s,
-            "scaling_factor": one_worker_s / (one_worker_s + exposed_s),
+            "scaling_factor": one_worker_s / iteration_s,
         }
     )
 
 
-_TIMES = {
-    "one_worker_s": "take the median: iterations(run.events)['duration_s'].median()",
-    "backward_s": "take the last gradient's ready time: gradients(run)['ready_s'].max()",
-}
+@dataclass(frozen=True)
+class _Part:
+    """Rows of a sweep that send the same buckets: what `_exposed_and_besides` needs, and no more.
+
+    nbytes, ready_s, host_s have shape (K,); the others, numbers by name, shape (rows,).
+    """
+
+    nbytes: np.ndarray
+    ready_s: np.ndarray
+    host_s: np.ndarray
+    n_streams: int
+    costs: list
+    which: np.ndarray
+    numbers: dict
+
+
+class _Grid:
+    """The combinations of a sweep: for each field the position of its value in every row, `at`."""
+
+    def __init__(self, scenario: Scenario, grid: dict):
+        self.scenario = scenario
+        self.values = {name: [getattr(scenario, name)] for name in FIELDS} | grid
+        shape = [len(values) for values in grid.values()]
+        self.n_rows = math.prod(shape)
+        at = np.indices(shape).reshape(len(grid), self.n_rows) if grid else np.empty((0, 1), int)
+        self.at = dict.fromkeys(FIELDS, np.zeros(self.n_rows, int))
+        self.at |= dict(zip(grid, at, strict=True))
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return a field of numbers in every row."""
+        return np.array(self.values[name], dtype=float)[self.at[name]]
+
+    def jitter_s(self) -> np.ndarray:
+        """Return the jitter of every row in s, computed once a jitter and number of workers."""
+        values = self.values["jitter"]
+        counts = np.array(self.values["n_workers"], dtype=float)
+        late = np.stack([seconds_late(jitter, counts) for jitter in values])
+        return late[self.at["jitter"], self.at["n_workers"]]
+
+    def parts(self) -> list[tuple[_Part, np.ndarray]]:
+        """Return the rows in blocks that send the same buckets, each with its rows' positions."""
+        deciding = ["gradients", "fusion", "launch_s", "n_streams", "micro_batches"]
+        shape = [len(self.values[name]) for name in deciding]
+        groups = np.ravel_multi_index([self.at[name] for name in deciding], shape)
+        order = np.argsort(groups, kind="stable")
+        cuts = np.flatnonzero(np.diff(groups[order])) + 1
+        parts = []
+        for rows in np.split(order, cuts):
+            mine = [self.values[name][self.at[name][rows[0]]] for name in deciding]
+            gradients, fusion, launch_s, n_streams, micro_batches = mine
+            self._refuse_times(rows, gradients["ready_s"].iloc[-1], micro_batches)
+            table = fuse(gradients, fusion)
+            launches = host_launches(table, launch_s)
+            size = max(1, _BLOCK // len(table))
+            for low in range(0, len(rows), size):
+                block = rows[low : low + size]
+                parts.append((self._part(block, table, launches, int(n_streams)), block))
+        return parts
+
+    def _part(self, rows: np.ndarray, table: pd.DataFrame, launches, n_streams: int) -> _Part:
+        used, which = np.unique(self.at["all_reduce"][rows], return_inverse=True)
+        names = ("n_workers", "overlap", "backward_s", "slowdown")
+        return _Part(
+            table["nbytes"].to_numpy(),
+            table["ready_s"].to_numpy(),
+            launches,
+            n_streams,
+            [self.values["all_reduce"][i] for i in used.tolist()],
+            which,
+            {name: self.numbers(name)[rows] for name in names},
+        )
+
+    def _refuse_times(self, rows: np.ndarray, last_s: float, micro_batches: int):
+        """Let Scenario say what is wrong with the first row whose times cannot be."""
+        one_worker_s, backward_s = (self.numbers(n)[rows] for n in ("one_worker_s", "backward_s"))
+        possible = times_are_possible(last_s, one_worker_s, backward_s, micro_batches)
+        for row in rows[~possible][:1]:
+            replace(self.scenario, **{n: v[self.at[n][row]] for n, v in self.values.items()})
+
+
+def _exposed_and_besides(part: _Part) -> tuple[np.ndarray, np.ndarray]:
+    """Return exposed communication, and idle and slowed time together, of every row in s."""
+    n_workers, overlap, backward_s, slowdown = part.numbers.values()
+    nbytes, ready_s, host_s = (each[:, None] for each in (part.nbytes, part.ready_s, part.host_s))
+    seconds = _seconds(part.costs, part.which, nbytes, n_workers)
+    launch_s = np.maximum(host_s, np.where(overlap > 0, 0.0, backward_s))
+    launch_s = np.where(n_workers > 1, launch_s, 0.0)
+    ready_s = np.minimum(ready_s, backward_s)
+    if part.n_streams == 1:
+        exposed, waiting, lost = beyond_compute(ready_s, launch_s, seconds, backward_s, slowdown)
+        return exposed, waiting + lost
+    found = np.empty((3, len(n_workers)))
+    for row, (n, f) in enumerate(zip(n_workers, slowdown, strict=True)):
+        latency = _latency(part.costs[part.which[row]], seconds[:, row], n)
+        queue = ready_s[:, row], latency, seconds[:, row] - latency, launch_s[:, row]
+        start, end = share(*queue, part.n_streams, f)
+        times = pd.DataFrame({"start_s": start, "end_s": end})
+        found[:, row] = _after(times, backward_s[row], f)
+    return found[0], found[1] + found[2]
+
+
+def _seconds(costs: list, which: np.ndarray, nbytes: np.ndarray, n_workers: np.ndarray):
+    """Return the cost of each bucket in each row, s, shape (K, rows); costs[which] is a row's.
+
+    Links of one kind of collective are evaluated together, as messages * alpha + moved * beta.
+    """
+    seconds = np.empty((len(nbytes), len(n_workers)))
+    kinds: dict = {}
+    for i, cost in enumerate(costs):
+        linear = isinstance(cost, LinkCost) and type(cost).__call__ is LinkCost.__call__
+        others = {k: v for k, v in vars(cost).items() if k != "link"} if linear else {"": i}
+        kinds.setdefault((type(cost), *others.items()), []).append(i)
+    kind = np.empty(len(costs), dtype=int)
+    for number, members in enumerate(kinds.values()):
+        kind[members] = number
+    for number, members in enumerate(kinds.values()):
+        rows = slice(None) if len(kinds) == 1 else np.flatnonzero(kind[which] == number)
+        cost = costs[members[0]]
+        if len(members) > 1:
+            cost = _together(cost, costs, which[rows])
+        seconds[:, rows] = seconds_alone(cost, nbytes, n_workers[rows])
+    return seconds
+
+
+def _together(cost: LinkCost, costs: list, which: np.ndarray):
+    """Return the cost of rows that differ in the link only."""
+    links = [getattr(each, "link", cost.link) for each in costs]
+    alpha, beta = (np.array([getattr(x, n) for x in links], float) for n in ("alpha", "beta"))
+
+    def of_rows(nbytes, n_workers):
+        return cost.messages(n_workers) * alpha[which] + cost.moved(nbytes, n_workers) * beta[which]
+
+    return of_rows
 
 
 def _check_scenario(scenario, caller: str):
@@ -272,47 +390,6 @@ def _check_scenario(scenario, caller: str):
         if isinstance(scenario, Prediction):
             advice = "pass prediction.scenario"
         raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}; {advice}")
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _exposed(scenario: Scenario, workers: np.ndarray) -> np.ndarray:
-    """Return the exposed communication in s for each number of workers, by the closed form."""
-    buckets = _buckets(scenario)
-    seconds = _seconds(scenario, buckets, workers)
-    ready = buckets["ready_s"].to_numpy()
-    arrival = ready if scenario.overlap else np.full_like(ready, scenario.backward_s)
-    return np.maximum(0.0, last_end(arrival[:, None], seconds) - scenario.backward_s)
-
-
-def _buckets(scenario: Scenario) -> pd.DataFrame:
-    buckets = fuse(scenario.gradients, scenario.fusion)
-    # a ready time beyond the end of backward by rounding is not exposed communication
-    return buckets.assign(ready_s=buckets["ready_s"].clip(upper=scenario.backward_s))
-
-
-def _seconds(scenario: Scenario, buckets: pd.DataFrame, n_workers) -> np.ndarray:
-    """Return the cost of each bucket in s, shape (n_buckets,) + shape of n_workers."""
-    workers = np.asarray(n_workers)
-    nbytes = buckets["nbytes"].to_numpy().reshape(-1, *[1] * workers.ndim)
-    seconds = np.asarray(scenario.all_reduce(nbytes, workers), dtype=float)
-    seconds = np.broadcast_to(seconds, (len(buckets), *workers.shape))
-    if not ((seconds >= 0) & (seconds < np.inf)).all():
-        raise ValueError(
-            f"all_reduce: expected a cost of finite s from 0 up for every bucket; "
-            f"{shown(scenario.all_reduce)} gave {seconds.min():.6g} to {seconds.max():.6g}"
-        )
-    return np.where(workers > 1, seconds, 0.0)
-
-
-def _in_order(values: np.ndarray, grid: dict, n_counts: int) -> np.ndarray:
-    """Return values, shape (combinations of the other fields, counts), in the grid's own order."""
-    names = list(grid)
-    shape = [len(grid[name]) for name in names if name != "n_workers"]
-    block = values.reshape(*shape, n_counts)
-    return np.moveaxis(block, -1, names.index("n_workers") if "n_workers" in grid else -1).ravel()
 
 
 def _values(name: str, values) -> list:
@@ -326,40 +403,12 @@ def _values(name: str, values) -> list:
     values = list(values)
     if not values:
         raise ValueError(f"sweep: {name}: expected at least one value, got an empty list")
+    if name == "n_workers":
+        if whole_workers(values).ndim != 1:
+            raise ValueError(
+                "sweep: n_workers: expected a flat list of numbers, got lists in a list"
+            )
+        return values
+    for value in values:
+        FIELDS[name](value)
     return values
-
-
-def _one_each(values, n_buckets: int, name: str) -> np.ndarray:
-    """Return the values as finite floats, one a bucket."""
-    numbers = np.asarray(pd.Series(values).to_numpy(float, na_value=np.nan))
-    if len(numbers) not in (1, n_buckets):
-        raise ValueError(
-            f"{name}: expected one number or {n_buckets}, one a bucket; got {len(numbers)}"
-        )
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"{name}: expected finite s; got {numbers[~np.isfinite(numbers)][0]}")
-    return np.broadcast_to(numbers, n_buckets)
-
-
-_EVENT_TYPES = {
-    "rank": "Int64",
-    "stream": "int64",
-    "thread": "int64",
-    "iteration": "int64",
-    "kind": "str",
-    "op": "str",
-    "name": "str",
-    "group": "str",
-    "nbytes": "Int64",
-    "n_workers": "Int64",
-    "correlation": "int64",
-    "start_s": "float64",
-    "end_s": "float64",
-}
-
-
-def _event(kind: str, name: str, start_s: float, end_s: float, stream: int, thread=-1) -> dict:
-    place = {"rank": 0, "stream": stream, "thread": thread, "iteration": 0, "correlation": -1}
-    what = {"kind": kind, "op": "", "name": name, "group": ""}
-    what |= {"nbytes": pd.NA, "n_workers": pd.NA}
-    return place | what | {"start_s": start_s, "end_s": end_s}

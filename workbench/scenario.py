@@ -1,0 +1,269 @@
+"""A training set-up to predict: what is trained, on how many workers, over which link."""
+
+import textwrap
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .checks import check_callable, numbers, one_number, shown, whole_workers
+from .costs import LinkCost
+from .fusion import DDPBuckets, OneMessage, PerTensor, check_gradients
+from .units import format_bytes, format_seconds
+
+_POLICIES = (PerTensor, OneMessage, DDPBuckets)
+_ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
+_OTHER_UNIT = 0.02  # backward takes about two thirds of an iteration; milliseconds as s, 1/1000
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """One training set-up to predict; vary it with `dataclasses.replace`.
+
+        Tn = T1 + exposed + idle + slowed + jitter(n) + fixed        scaling factor = T1 / Tn
+
+    Parameters
+    ----------
+    gradients : GRADIENTS table, in the order backward makes them
+    one_worker_s : T1, s of an iteration on one worker, all its micro-batches and data loading
+    backward_s : s from backward's begin to its end, within one_worker_s
+    n_workers : workers, each with the same batch
+    all_reduce : cost(nbytes, n_workers) -> s, vectorised
+    fusion : policy, gradients -> one bucket number a gradient
+    overlap : False makes every message wait for the end of backward
+    micro_batches : forward and backward passes an iteration (gradient accumulation); only the last
+        backward sends, and gradients and backward_s are its own. The equation stays: the same
+        exposed time beside a longer T1
+    n_streams : queues that share the link; bucket k waits for bucket k - n_streams only, and m
+        messages that transfer side by side run at 1/m of the bandwidth (see `queues.share`)
+    slowdown : f from 0 up; compute runs 1 + f times slower while a message is in flight, so ready
+        times and the end of backward move: that is `slowed`
+    jitter : n_workers -> s by which the slowest worker is later than the mean one, such as
+        SampleJitter(durations); added to Tn. None for workers that are always alike
+    launch_s : when the host launches the messages, s since backward began, one number or one a
+        bucket: start_k >= launch_k. Waiting for it after backward is `idle`
+    fixed_s : s that every iteration of two or more workers takes besides, hidden by nothing: what
+        an optimisation costs, negotiation, loading data through a shared storage
+
+    Raises ValueError when a value cannot be, for example a gradient ready after backward ended;
+    warns when backward is under 2 % of T1, which then may be in another unit.
+    """
+
+    gradients: pd.DataFrame
+    one_worker_s: float
+    backward_s: float
+    n_workers: int
+    all_reduce: object
+    fusion: object
+    overlap: bool = True
+    micro_batches: int = 1
+    n_streams: int = 1
+    slowdown: float = 0.0
+    jitter: object = None
+    launch_s: object = 0.0
+    fixed_s: float = 0.0
+
+    def __post_init__(self):
+        for name, check in FIELDS.items():
+            if name == "n_workers":  # the last of the checks of types, as both are named in it
+                self._refuse_swapped()
+            check(getattr(self, name))
+        last = self.gradients["ready_s"].iloc[-1]
+        if not times_are_possible(last, self.one_worker_s, self.backward_s, self.micro_batches):
+            self._refuse_times()
+        if self.micro_batches * self.backward_s < _OTHER_UNIT * self.one_worker_s:
+            warnings.warn(
+                "one_worker_s may be in another unit: backward takes only "
+                f"{100 * self.micro_batches * self.backward_s / self.one_worker_s:.3g} % of it "
+                f"({shown(self.backward_s)} of {shown(self.one_worker_s)} s); both are in s",
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        n, nbytes = len(self.gradients), int(self.gradients["nbytes"].sum())
+        one_worker, backward = map(format_seconds, (self.one_worker_s, self.backward_s))
+        cost, policy = (textwrap.shorten(repr(v), 80) for v in (self.all_reduce, self.fusion))
+        return (
+            f"Scenario: {count(n, 'gradient')}, {format_bytes(nbytes)}; "
+            f"{count(int(self.n_workers), 'worker')}, T1 {one_worker}, backward {backward}"
+            f"{'' if self.overlap else ', no overlap'}{self._besides()}\n"
+            f"  all_reduce {cost}\n  fusion {policy}"
+        )
+
+    def _besides(self) -> str:
+        """Return what differs from the plain model, in words."""
+        fixed = 0.0 if self.fixed_s == 0 else format_seconds(self.fixed_s)
+        parts = {
+            f"{self.micro_batches} micro-batches": self.micro_batches > 1,
+            f"{self.n_streams} streams": self.n_streams > 1,
+            f"compute slowed by {100 * self.slowdown:.3g} %": self.slowdown > 0,
+            "jitter": self.jitter is not None,
+            "launch times": np.any(np.asarray(self.launch_s) != 0),
+            f"{fixed} besides": self.fixed_s > 0,
+        }
+        return "".join(f", {words}" for words, told in parts.items() if told)
+
+    def _refuse_swapped(self):
+        if isinstance(self.fusion, LinkCost) or isinstance(self.all_reduce, _POLICIES):
+            raise ValueError(
+                f"expected all_reduce a cost and fusion a policy, got {shown(self.all_reduce)} and "
+                f"{shown(self.fusion)}; name the two: all_reduce=..., fusion=..."
+            )
+
+    def _refuse_times(self):
+        """Raise ValueError for whichever limit of `times_are_possible` the times do not meet."""
+        last = self.gradients["ready_s"].iloc[-1]
+        if not 0 < self.one_worker_s < np.inf:
+            raise ValueError(f"one_worker_s: expected s above 0, got {shown(self.one_worker_s)}")
+        if not 0 <= self.backward_s < np.inf:
+            raise ValueError(f"backward_s: expected s from 0 up, got {shown(self.backward_s)}")
+        if not last <= self.backward_s * (1 + _ROUNDING):
+            raise ValueError(
+                f"backward_s: expected the last gradient's ready time, {last:.6g} s, or later; "
+                f"got {shown(self.backward_s)}, which is {last - self.backward_s:.3g} s earlier"
+            )
+        m = self.micro_batches
+        each = f" for each of {m} micro-batches" if m > 1 else ""
+        raise ValueError(
+            f"backward_s: expected at most one_worker_s, {shown(self.one_worker_s)} s{each}; "
+            f"got {shown(self.backward_s)}, which is "
+            f"{m * self.backward_s - self.one_worker_s:.3g} s longer"
+        )
+
+
+def times_are_possible(last_ready_s, one_worker_s, backward_s, micro_batches):
+    """Return whether backward holds the gradients and an iteration its passes, one a row."""
+    return (
+        (0 < one_worker_s)
+        & (one_worker_s < np.inf)
+        & (0 <= backward_s)
+        & (last_ready_s <= backward_s * (1 + _ROUNDING))
+        & (micro_batches * backward_s <= one_worker_s * (1 + _ROUNDING))
+    )
+
+
+def host_launches(buckets: pd.DataFrame, launch_s) -> np.ndarray:
+    """Return the host's launch of each bucket's message, s since backward began, shape (K,).
+
+    The later of a scenario's launch_s and the column launch_s that a policy with a clock adds.
+    """
+    launch = one_each(launch_s, len(buckets), "launch_s")
+    if "launch_s" not in buckets:
+        return launch
+    return np.maximum(launch, one_each(buckets["launch_s"], len(buckets), "launch_s of buckets"))
+
+
+def seconds_alone(all_reduce, nbytes, n_workers) -> np.ndarray:
+    """Return what each message costs when alone, s; 0 for a lone worker, who sends nothing.
+
+    nbytes and n_workers broadcast. Raises ValueError for a cost that is no finite s from 0 up.
+    """
+    nbytes, workers = np.asarray(nbytes), np.asarray(n_workers)
+    seconds = np.asarray(all_reduce(nbytes, workers), dtype=float)
+    seconds = np.broadcast_to(seconds, np.broadcast_shapes(nbytes.shape, workers.shape))
+    if not ((seconds >= 0) & (seconds < np.inf)).all():
+        raise ValueError(
+            f"all_reduce: expected a cost of finite s from 0 up for every bucket; "
+            f"{shown(all_reduce)} gave {seconds.min():.6g} to {seconds.max():.6g}"
+        )
+    return np.where(workers > 1, seconds, 0.0)
+
+
+def seconds_late(jitter, n_workers) -> np.ndarray:
+    """Return by how many s the slowest of n_workers is expected to be later than the mean one."""
+    workers = np.asarray(n_workers, float)
+    if jitter is None:
+        return np.zeros(workers.shape)
+    late = np.broadcast_to(np.asarray(jitter(workers), dtype=float), workers.shape)
+    if not ((late >= 0) & (late < np.inf)).all():
+        raise ValueError(
+            f"jitter: expected finite s from 0 up for every number of workers; "
+            f"{shown(jitter)} gave {late.min():.6g} to {late.max():.6g}"
+        )
+    return np.where(workers > 1, late, 0.0)
+
+
+def one_each(values, n_buckets: int, name: str) -> np.ndarray:
+    """Return the values as finite floats, one a bucket."""
+    found = np.asarray(pd.Series(values).to_numpy(float, na_value=np.nan))
+    if len(found) not in (1, n_buckets):
+        raise ValueError(
+            f"{name}: expected one number or {n_buckets}, one a bucket; got {len(found)}"
+        )
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name}: expected finite s; got {found[~np.isfinite(found)][0]}")
+    return np.broadcast_to(found, n_buckets)
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun: `1 worker`, `8 workers`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _time(name: str, advice: str):
+    return lambda value: one_number(value, f"{name}: expected one number of s", advice)
+
+
+def _one_count(n_workers):
+    if whole_workers(n_workers).ndim:
+        raise ValueError("n_workers: expected one number; use sweep for several")
+
+
+def _whole(name: str):
+    def check(value):
+        expected = f"{name}: expected one whole number from 1 up"
+        one_number(value, expected, f"write {name}=2")
+        if not (value >= 1 and value == int(value)):
+            raise ValueError(f"{expected}, got {shown(value)}")
+
+    return check
+
+
+def _amount(name: str, advice: str):
+    def check(value):
+        expected = f"{name}: expected one finite number from 0 up"
+        one_number(value, expected, advice)
+        numbers(value, name)
+
+    return check
+
+
+def _yes_or_no(overlap):
+    if not isinstance(overlap, bool | np.bool_):
+        raise ValueError(f"overlap: expected True or False, got {shown(overlap)}")
+
+
+def _jitter(jitter):
+    return jitter is None or check_callable(jitter, "jitter", "NormalJitter(std_s)")
+
+
+def _launch(launch_s):
+    values = launch_s if np.ndim(launch_s) else [launch_s]
+    try:
+        one_each(values, len(values), "launch_s")
+    except (TypeError, ValueError) as error:
+        what = "launch_s: expected finite s since backward began, one number or one a bucket"
+        raise ValueError(f"{what}; got {shown(launch_s)}") from error
+
+
+# the check of each field, alone; those of two fields together are Scenario's
+FIELDS = {
+    "gradients": check_gradients,
+    "all_reduce": lambda v: check_callable(v, "all_reduce", "Ring(Link(alpha, beta))"),
+    "fusion": lambda v: check_callable(v, "fusion", "DDPBuckets()"),
+    "n_workers": _one_count,
+    "overlap": _yes_or_no,
+    "one_worker_s": _time(
+        "one_worker_s", "take the median: iterations(run.events)['duration_s'].median()"
+    ),
+    "backward_s": _time(
+        "backward_s", "take the last gradient's ready time: gradients(run)['ready_s'].max()"
+    ),
+    "micro_batches": _whole("micro_batches"),
+    "n_streams": _whole("n_streams"),
+    "slowdown": _amount("slowdown", "0.1 makes compute 10 % slower beside a message"),
+    "jitter": _jitter,
+    "launch_s": _launch,
+    "fixed_s": _amount("fixed_s", "give it in s"),
+}
