@@ -571,11 +571,14 @@ class BatchTime:
 
 
 def _refuse_kind(kind):
-    made = kind(Link(0.0, 0.0)) if callable(kind) and kind is not Link else kind
-    if not (hasattr(made, "messages") and hasattr(made, "columns")) or made is kind:
+    try:
+        made = None if kind is Link or isinstance(kind, LinkCost) else kind(Link(0.0, 0.0))
+    except TypeError:
+        made = None
+    if not (hasattr(made, "messages") and hasattr(made, "columns")):
         raise ValueError(
             f"Piecewise kind: expected a class of cost over one Link, got {shown(kind)}; "
-            "write kind=Ring"
+            "write kind=Ring, or partial(ParameterServer, n_servers=4)"
         )
 
 
