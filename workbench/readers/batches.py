@@ -104,9 +104,12 @@ class Batches:
 
     def _splits(self) -> list[int]:
         """Where an event may end, the last first. A wrong one does not decode."""
-        window = self._buffer[-(2**16) :]
-        start = len(self._buffer) - len(window)
-        return [start + m.start() + 1 for m in _BETWEEN.finditer(window)][: -_TRIES - 1 : -1]
+        for size in (2**14, 2**16):  # near, unless events are large
+            start = max(0, len(self._buffer) - size)
+            found = [m.start() + 1 for m in _BETWEEN.finditer(self._buffer, start)]
+            if len(found) >= _TRIES:
+                break
+        return found[: -_TRIES - 1 : -1]
 
     def _try(self, at: int, closing: bytes) -> tuple[list | None, int]:
         """The events in the buffer up to `at`, and where the list ends if more follow it."""
