@@ -14,12 +14,12 @@ import workbench
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
-    "crosscheck costs nccl screening regimes fits choices grouping policies fusion jitter scenario "
-    "queues explain export timeline optimum figures explore capture"
+    "crosscheck costs nccl screening estimates regimes card fits choices grouping policies fusion "
+    "jitter scenario queues explain export timeline optimum figures explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
-    "statsmodels": {"fits"},
+    "statsmodels": {"estimates"},
     "seaborn": {"figures"},
     "matplotlib": {"figures", "explore"},
     "ipywidgets": {"explore"},
@@ -116,7 +116,7 @@ ALLOWED = {
     "workbench.readers.plain": "import pandas\ndef read(): ...",
     "workbench.readers.shared": "from .. import units",
     "workbench.traces": "from workbench import units\nfrom .readers import kineto, plain",
-    "workbench.fits": "import statsmodels.api as sm",
+    "workbench.estimates": "import statsmodels.api as sm",
     "workbench.figures": "import seaborn\nfrom matplotlib import pyplot",
     "workbench.explore": "import ipywidgets\nimport matplotlib.pyplot\nfrom . import figures",
     "workbench.capture": "def record():\n    import torch\n    from .traces import load_run",
@@ -142,7 +142,7 @@ def test_what_the_rules_allow_is_no_breach():
         ("workbench.readers.plain", "from .kineto import read\ndef read(): ...", "business"),
         ("workbench.readers.plain", "from . import kineto", "business"),
         ("workbench.readers.shared", "import workbench.readers.kineto", "business"),
-        ("workbench.traces", "import statsmodels.api", "only fits may"),
+        ("workbench.traces", "import statsmodels.api", "only estimates may"),
         ("workbench.explore", "from seaborn import lineplot", "only figures may"),
         ("workbench.fits", "import matplotlib.pyplot as plt", "only explore and figures may"),
         ("workbench.figures", "from ipywidgets import Button", "only explore may"),

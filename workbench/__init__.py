@@ -17,7 +17,9 @@ Data flows one way, and each module may import only those above it:
     costs         Link, Ring, Tree, ...: what a message costs
     nccl          what NCCL itself expects, a prior where nothing is timed
     screening     which MEASUREMENTS are fitted, and why the others are set aside
+    estimates     regression: parameters from 0 up, with honest intervals
     regimes       where the price of a hop changes: breakpoints, floor, node boundary
+    card          what a fit found and how far to trust it, to read
     fits          MEASUREMENTS -> Fit
     choices       which cost fits best, and what to measure next
     grouping      ways of cutting the backward order into messages
@@ -25,6 +27,7 @@ Data flows one way, and each module may import only those above it:
     fusion        which gradients travel in one message
     jitter        how much later the slowest of n workers is
     scenario      Scenario, and what it refuses
+    replay        compute and messages event by event
     queues        when messages run: in one queue, or in several that share the link
     explain       a timeline step by step
     export        what was predicted as a run would be recorded

@@ -1,18 +1,23 @@
-"""Fit the price of a link to timed collectives: MEASUREMENTS -> Fit."""
+"""Fit the price of a collective, or of a batch, to timings: MEASUREMENTS -> Fit."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pandas as pd
-import statsmodels.api as sm
 
-from .checks import one_number, shown
-from .costs import Link, LinkCost, Ring
-from .tables import MEASUREMENTS, check
-from .units import GB, US, format_bytes
+from .card import fit_card, number, unit_of
+from .checks import numbers, one_number, shown
+from .costs import Interpolated, Piecewise, Ring
+from .estimates import Estimate, Method, infer, solve
+from .iterations import all_reduces
+from .regimes import shaped, steps, tangent
+from .screening import screen, warn_of_copies
+from .units import GB, US
 
-NS = 1e-9
+CHUNK = 1 << 16  # rows predicted at a time: what is at work stays in the caches
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,31 +25,61 @@ class Fit:
     """A fitted cost: `fit.model(nbytes, n_workers)` is in s, and `fit.card()` says how good it is.
 
     model : the cost, for example Ring(Link(alpha, beta))
-    results : statsmodels' result, parameters alpha (s a message hop) and beta (s a byte moved)
-    measurements : the MEASUREMENTS rows fitted
+    results : statsmodels' result, parameters alpha (s a message hop) and beta (s a byte moved); of
+        a robust method or a cost with breaks, over columns scaled to length 1
+    measurements : the rows fitted
     set_aside : the rows left out, with the reason in column why
+    estimate : the parameters with their covariance, SI units
+    method : how they were estimated
+    inputs : the columns of measurements that the cost is a function of
+    again : measurements -> Fit of the same kind by the same settings, for held-out errors
     """
 
     model: object
     results: object
     measurements: pd.DataFrame
     set_aside: pd.DataFrame
+    estimate: Estimate
+    method: Method = Method()
+    inputs: tuple[str, ...] = ("nbytes", "n_workers")
+    again: Callable | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        alpha, beta = (float(self.results.params.get(name, 0.0)) for name in ("alpha", "beta"))
-        bandwidth = f"{_text(1 / beta / GB)} GB/s" if beta else "unbounded"
         error = 100 * np.abs(self.relative_errors()).mean()
         return (
-            f"Fit of {type(self.model).__name__}: alpha {_text(alpha / US)} us a hop, "
-            f"bandwidth {bandwidth} moved\n"
+            f"Fit of {type(self.model).__name__}: {self._found()}\n"
             f"  mean error {error:.3g} % over {len(self.measurements)} points, "
             f"{len(self.set_aside)} set aside; fit.card() tells more"
         )
 
+    def _found(self) -> str:
+        values = self.parameters()
+        if list(values) == ["alpha", "beta"]:
+            beta = values["beta"]
+            bandwidth = f"{number(1 / beta / GB)} GB/s" if beta else "unbounded"
+            return f"alpha {number(values['alpha'] / US)} us a hop, bandwidth {bandwidth} moved"
+        units = {name: unit_of(name, self.inputs[0]) for name in values}
+        texts = (f"{name} {number(values[name] / s)} {u}" for name, (s, u) in units.items())
+        return ", ".join(texts) or "the measured times themselves"
+
+    def parameters(self) -> dict[str, float]:
+        """Return the numbers of the model in SI units, without a floor where there is none."""
+        values = getattr(self.model, "parameters", {})
+        return {name: value for name, value in values.items() if name != "floor" or value}
+
+    def undetermined(self) -> dict[str, str]:
+        """Return the parameters that the rows leave free -> why, in words.
+
+        A latency a hop counts as such where a constant latency a message explains the rows as
+        well, as with one number of workers: its `interval` then holds if there is no constant.
+        """
+        free = dict.fromkeys(self.estimate.undetermined, "no row tells it from the others")
+        return _like_a_constant(self.model, self.measurements) | free
+
     def relative_errors(self) -> np.ndarray:
         """Return predicted / measured - 1 for every row fitted, shape (n_rows,)."""
-        rows = self.measurements
-        return self.model(rows["nbytes"], rows["n_workers"]) / rows["seconds"].to_numpy(float) - 1
+        fitted = self.model(*_points(self.measurements, self.inputs))
+        return fitted / self.measurements["seconds"].to_numpy(float) - 1
 
     def r2(self) -> float:
         """Return 1 - (squared errors) / (squares about the mean), both of the seconds.
@@ -58,174 +93,332 @@ class Fit:
         return float(1 - unexplained / spread) if spread else float("nan")
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of alpha or beta in SI units.
+        """Return the confidence interval of a parameter in SI units.
 
-        NaN for a parameter held at 0, and where as many points as parameters leave no spread.
+        NaN for a parameter held at 0 or left free by the rows, and where as many points as
+        parameters leave no spread. Raises ValueError for a name that is no parameter.
         """
-        if name not in self.results.params.index or self.results.df_resid < 1:
+        values, covariance = self.estimate.values, self.estimate.covariance
+        if name not in (known := self.parameters()):
+            known = ", ".join(known) or "it has none"
+            raise ValueError(f"interval: expected a parameter ({known}), got {shown(name)}")
+        if name not in covariance or name in self.estimate.undetermined or self.estimate.dof < 1:
             return float("nan"), float("nan")
-        low, high = self.results.conf_int(alpha=1 - level).loc[name]
-        return float(low), float(high)
+        reach = self.estimate.margin(_share(level)) * np.sqrt(covariance.loc[name, name])
+        return float(values[name] - reach), float(values[name] + reach)
 
-    def card(self) -> pd.DataFrame:
+    def card(self, held_out=None) -> pd.DataFrame:
         """Return the fit on a card to read: index quantity, text columns value, unit, low, high.
 
         low and high bound the 95 % interval of a parameter and are blank where there is none.
+        held_out : relative errors at rows left out of the fit, to be told beside those fitted
         """
-        link, rows = self.model.link, self.measurements
-        errors = 100 * np.abs(self.relative_errors())
-        lines = {
-            "alpha": _line(link.alpha / US, "us a hop", self.interval("alpha"), US),
-            "beta": _line(link.beta / NS, "ns a byte moved", self.interval("beta"), NS),
-            "1/beta": _bandwidth_line(link.beta, *self.interval("beta")),
-            "R2": (f"{self.r2():.6f}".replace("nan", "undefined"), ""),
-            "mean absolute relative error": (f"{errors.mean():.3g}", "%"),
-            "worst relative error": (f"{errors.max():.3g}", "%"),
-            "points": (str(len(rows)), f"and {len(self.set_aside)} set aside"),
-            "sizes": _range_line(rows["nbytes"].map(format_bytes), rows["nbytes"]),
-            "workers": _range_line(rows["n_workers"].astype(str), rows["n_workers"]),
-        }
-        padded = [(*line, "", "")[:4] for line in lines.values()]
-        index = pd.Index(lines, name="quantity")
-        return pd.DataFrame(padded, index=index, columns=["value", "unit", "low", "high"])
+        return fit_card(self, held_out)
+
+    def predict(self, nbytes, n_workers=None, level: float = 0.95) -> pd.DataFrame:
+        """Return predicted times with their bands, a row a pair of the broadcast arguments.
+
+        Columns nbytes, n_workers, seconds; low, high (confidence of the mean); predicted_low,
+        predicted_high (a single measurement); extrapolated (how many times beyond what was
+        measured, 1 inside); why (in words, empty inside). Where no spread tells, and for a price
+        that the rows leave free, the band is from 0 to infinity. A BatchTime takes the batch as
+        the first argument and no other.
+        """
+        given = zip(self.inputs, (nbytes, n_workers), strict=False)
+        points = [np.atleast_1d(numbers(value, name)).ravel() for name, value in given]
+        points = np.broadcast_arrays(*points)
+        parts = [
+            self._band([values[k : k + CHUNK] for values in points], _share(level))
+            for k in range(0, len(points[0]), CHUNK)
+        ]
+        columns = np.concatenate(parts, axis=1) if parts else np.empty((5, 0))
+        names = ("seconds", "low", "high", "predicted_low", "predicted_high")
+        table = dict(zip(self.inputs, points, strict=True)) | dict(zip(names, columns, strict=True))
+        factor, code, words = _beyond(self.measurements, self.inputs, points)
+        if self.estimate.undetermined:
+            free = np.isinf(table["high"])
+            factor, code = np.where(free, np.inf, factor), np.where(free, len(words), code)
+            words = [*words, f"not determined: {', '.join(self.estimate.undetermined)}"]
+        why = pd.Categorical.from_codes(code, words)
+        return pd.DataFrame(table | {"extrapolated": factor, "why": why}, copy=False)
+
+    def _band(self, points: list[np.ndarray], level: float) -> np.ndarray:
+        """Return rows seconds, low, high, predicted_low and predicted_high, a column a point."""
+        estimate, margin = self.estimate, self.estimate.margin(level)
+        seconds = np.broadcast_to(self.model(*points), points[0].shape)
+        own = estimate.sigma * (seconds if self.method.weights == "relative" else 1.0)
+        if isinstance(self.model, Interpolated):
+            deviation = own  # the curve is as good as the measurements that it joins
+        else:
+            names = list(estimate.covariance)
+            slopes = np.column_stack([tangent(self.model, *points)[name] for name in names])
+            deviation = np.sqrt(np.square(slopes @ _root(estimate.covariance)).sum(axis=1))
+            deviation[_moves(slopes, estimate.unseen)] = np.inf
+        if np.isnan(margin):
+            margin, deviation = 1.0, np.full_like(seconds, np.inf)
+        near, wide = margin * deviation, margin * np.hypot(deviation, own)
+        low, wide_low = np.maximum(seconds - near, 0.0), np.maximum(seconds - wide, 0.0)
+        return np.stack([seconds, low, seconds + near, wide_low, seconds + wide])
+
+    def draws(self, n: int, rng: np.random.Generator) -> list:
+        """Return n costs whose parameters are drawn from the fit's normal distribution.
+
+        What is drawn below 0 is 0; parameters held at 0 stay there, and what the rows leave free
+        stays at its value. Of an Interpolated the measured times are drawn. Raises ValueError where
+        as many points as parameters leave no spread.
+        """
+        if self.estimate.dof < 1:
+            raise ValueError(
+                "draws: as many points as parameters leave no spread to draw from; time more sizes"
+            )
+        if isinstance(self.model, Interpolated):
+            return [self._redrawn(rng) for _ in range(n)]
+        names = list(self.estimate.covariance)
+        values = self.estimate.values[names].to_numpy()
+        moves = rng.standard_normal((n, len(names))) @ _root(self.estimate.covariance).T
+        moves[:, [name in self.estimate.undetermined for name in names]] = 0.0
+        drawn = np.maximum(values + moves, 0.0)
+        if isinstance(self.model, Piecewise):
+            drawn = _rising(drawn, [k for k, name in enumerate(names) if "break" in name])
+        return [
+            self.model.with_parameters(**dict(zip(names, map(float, row), strict=True)))
+            for row in drawn
+        ]
+
+    def _redrawn(self, rng: np.random.Generator) -> Interpolated:
+        factor = np.exp(self.estimate.sigma * rng.standard_normal(len(self.measurements)))
+        return Interpolated(self.measurements.assign(seconds=self.measurements["seconds"] * factor))
 
 
-def fit_all_reduce(measurements: pd.DataFrame, kind=Ring, min_bytes: float = 0) -> Fit:
-    """Fit alpha and beta of a link to timed all-reduces, by weighted least squares.
+def fit_all_reduce(
+    measurements,
+    kind=Ring,
+    min_bytes: float = 0,
+    *,
+    method: str = "wls",
+    weights: str = "relative",
+    outliers: str = "set aside",
+    quantile: float = 0.5,
+) -> Fit:
+    """Fit the price of a link to timed all-reduces: `fit_collective` with op="all_reduce"."""
+    how = Method(method, weights, quantile)
+    return _fit(measurements, "all_reduce", kind, min_bytes, how, outliers)
+
+
+def fit_collective(
+    measurements,
+    op: str = "all_reduce",
+    kind=Ring,
+    *,
+    min_bytes: float = 0,
+    method: str = "wls",
+    weights: str = "relative",
+    outliers: str = "set aside",
+    quantile: float = 0.5,
+) -> Fit:
+    """Fit the parameters of a cost to timed collectives.
 
         seconds = messages(n_workers) * alpha + moved(nbytes, n_workers) * beta
 
-    Weights are 1/seconds**2, so relative errors count, and there is no intercept.
+    and likewise for every cost that is a sum of parameters and columns. There is no intercept, no
+    parameter is below 0, and intervals are robust to unequal errors (HC3).
 
     Parameters
     ----------
-    measurements : MEASUREMENTS table
-    kind : Link -> cost with `messages` and `moved`, such as Ring or Affine
+    measurements : MEASUREMENTS table, or a Run, whose all-reduces are taken
+    op : the collective to fit; a Ring is a ring of that collective
+    kind : a class of cost, Link -> cost, or an instance, whose structure is kept and whose numbers
+        are fitted. Of the classes Piecewise, Hierarchical and FlatRing the structure is found from
+        the rows: breaks and floor by BIC, workers a node from n_nodes or from the step in price.
+        `Piecewise(Tree, breaks=None)` finds the regimes of a tree
     min_bytes : smaller messages are set aside, bytes
+    method : "wls" (least squares), "huber" (robust) or "quantile" (regression of `quantile`)
+    weights : "relative", errors in proportion to the time, or "absolute"
+    outliers : "set aside" by the rule of screening.strays, or "keep"
+    quantile : which quantile, with method="quantile"
 
-    Rows that are no all-reduce, move no byte, or have one worker are set aside with the reason in
-    `Fit.set_aside`. A parameter that comes out negative, which no link has, is held at 0 and the
-    other fitted anew, with a warning.
+    Rows set aside are in `Fit.set_aside` with the reason. A parameter that comes out negative,
+    which no link has, is held at 0 and the others fitted anew, with a warning; rows that repeat
+    another one in every column are warned of.
 
-    Raises ValueError for a time that is not positive, an unknown size or number of workers, rows
-    that cannot tell alpha from beta, or an argument of another kind.
+    Raises ValueError for a time that is not positive, units that are mixed up, an unknown size or
+    number of workers, rows that cannot tell the parameters apart, or an argument of another kind.
     """
-    _refuse_arguments(measurements, kind, min_bytes)
-    why = _reasons(measurements, min_bytes)
-    rows = measurements[why == ""]
-    set_aside = measurements.assign(why=why)[why != ""]
-    columns = design(kind(Link(0.0, 0.0)), rows["nbytes"], rows["n_workers"])
-    seconds = rows["seconds"].to_numpy(float)
-    _refuse_undetermined(columns, seconds, set_aside)
-    results = _weighted(columns, seconds)
-    negative = results.params.index[results.params < 0]
-    if len(negative):
-        warnings.warn(
-            f"fit_all_reduce: {negative[0]} came out at {results.params[negative[0]]:.3g} s, which "
-            f"no link has; held at 0 and the rest fitted anew. Fit a narrower range of sizes, or "
-            f"another kind than {getattr(kind, '__name__', kind)}",
-            stacklevel=2,
+    return _fit(measurements, op, kind, min_bytes, Method(method, weights, quantile), outliers)
+
+
+def _fit(measurements, op: str, kind, min_bytes: float, how: Method, outliers: str) -> Fit:
+    table = _measured(measurements, op)
+    _refuse_arguments(table, min_bytes)
+    rows, set_aside = screen(table, op, min_bytes, outliers)
+    if len(rows) < 2:
+        raise ValueError(
+            f"measurements: expected two or more timings to fit, got {_left(len(rows), set_aside)}"
         )
-        results = _weighted(columns.drop(columns=negative), seconds)
-    link = Link(*(float(results.params.get(name, 0.0)) for name in ("alpha", "beta")))
-    return Fit(kind(link), results, rows, set_aside)
+    model = shaped(kind, op, rows)
+    again = partial(_fit, op=op, kind=kind, min_bytes=min_bytes, how=how, outliers=outliers)
+    if isinstance(model, Interpolated):
+        estimate = _joined(model, rows)
+    else:
+        model, estimate = _estimated(model, rows, ("nbytes", "n_workers"), how)
+        _refuse_undetermined(estimate, _left(len(rows), set_aside))
+    _warn_of_held(model, estimate)
+    if table is measurements:
+        warn_of_copies(rows, table)
+    return Fit(model, estimate.results, rows, set_aside, estimate, how, again=again)
 
 
-def design(model, nbytes, n_workers) -> pd.DataFrame:
-    """Return the design matrix of a cost: columns alpha (message hops) and beta (bytes moved)."""
-    moved = np.atleast_1d(model.moved(nbytes, n_workers))
-    return pd.DataFrame(
-        {"alpha": np.broadcast_to(model.messages(n_workers), len(moved)), "beta": moved}
+def _estimated(model, rows: pd.DataFrame, inputs: tuple[str, ...], how: Method):
+    """Return the model with the numbers that fit best, and their estimate."""
+    points, seconds = _points(rows, inputs), rows["seconds"].to_numpy(float)
+    columns = pd.DataFrame(model.columns(*points))
+    floor = tangent(model, *points).get("floor")
+    above = np.ones(len(rows), bool) if floor is None else floor.to_numpy() == 0
+    values = solve(columns[above], seconds[above], how)
+    model = model.with_parameters(**{name: float(value) for name, value in values.items()})
+    slopes = tangent(model, *points).drop(columns=steps(model, rows), errors="ignore")
+    values = pd.Series(model.parameters)[list(slopes)]
+    linear = not isinstance(model, Piecewise)
+    fitted = np.asarray(model(*points), float)
+    return model, infer(slopes, values, fitted, seconds, how, linear)
+
+
+def _joined(model: Interpolated, rows: pd.DataFrame) -> Estimate:
+    """Return the estimate of a curve through the measurements: no parameter, only a spread.
+
+    It is the robust standard deviation of the log residuals at each inner size, interpolated
+    between its neighbours; half as much again is theirs (variances 1 + 1/4 + 1/4).
+    """
+    medians = rows.groupby(["n_workers", "nbytes"], as_index=False)["seconds"].median()
+    parts = []
+    for _, each in medians.groupby("n_workers"):
+        x, y = np.log(each["nbytes"].to_numpy(float)), np.log(each["seconds"].to_numpy(float))
+        if len(x) > 2:
+            share = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+            parts.append(y[1:-1] - (1 - share) * y[:-2] - share * y[2:])
+    residuals = np.concatenate(parts) if parts else np.array([])
+    sigma = 1.4826 * np.median(np.abs(residuals)) / np.sqrt(1.5) if residuals.size else 0.0
+    nothing = pd.DataFrame(dtype=float)
+    return Estimate(
+        pd.Series(dtype=float), nothing, None, {}, (), nothing, float(sigma), residuals.size
     )
 
 
-def _refuse_arguments(measurements, kind, min_bytes):
-    if not isinstance(measurements, pd.DataFrame):
+def _measured(measurements, op: str) -> pd.DataFrame:
+    """Return the MEASUREMENTS table, or that of a run."""
+    if isinstance(measurements, pd.DataFrame):
+        return measurements
+    if not hasattr(measurements, "events"):
         raise ValueError(
             f"measurements: expected a DataFrame, got {shown(measurements)}; "
             "pass a MEASUREMENTS table: read_measurements(path)"
         )
-    check(measurements, MEASUREMENTS, "measurements")
-    if kind is Link or isinstance(kind, LinkCost) or not callable(kind):
-        raise ValueError(
-            f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
-            "write kind=Ring"
-        )
+    return all_reduces(measurements)
+
+
+def _refuse_arguments(table: pd.DataFrame, min_bytes):
     expected = "min_bytes: expected one finite number of bytes"
     if not np.isfinite(one_number(min_bytes, expected, "write 1 MiB as 1 * MIB")):
         raise ValueError(f"{expected}, got {shown(min_bytes)}")
 
 
-def _weighted(columns: pd.DataFrame, seconds: np.ndarray):
-    return sm.WLS(seconds, columns, weights=seconds**-2.0).fit()
-
-
-def _reasons(measurements: pd.DataFrame, min_bytes: float) -> pd.Series:
-    """Return why each row is set aside, empty for a row to fit."""
-    other = (measurements["op"] != "all_reduce").to_numpy()
-    if other.all():
-        found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
-        raise ValueError(f"measurements: op: expected rows of all_reduce, found {found}")
-    _known(measurements, "seconds", ~other, above=0.0)
-    nbytes = _known(measurements, "nbytes", ~other, above=-1.0)
-    n_workers = _known(measurements, "n_workers", ~other, above=0.0)
-    reasons = {
-        "op is not all_reduce": other,
-        "a lone worker sends nothing": n_workers == 1,
-        "no byte moved": nbytes == 0,
-        f"below min_bytes, {format_bytes(min_bytes)}": nbytes < min_bytes,
-    }
-    why = np.select(list(reasons.values()), list(reasons), "")
-    return pd.Series(why, index=measurements.index, dtype="str")
-
-
-def _known(measurements: pd.DataFrame, name: str, wanted: np.ndarray, above: float) -> np.ndarray:
-    """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
-    values = pd.to_numeric(measurements[name], errors="coerce").astype("Float64")
-    values = values.to_numpy(float, na_value=np.nan)
-    wrong = wanted & ~((values > above) & (values < np.inf))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"measurements: {name} of row {row}: expected a known number above {above:g}, "
-            f"got {measurements[name].iloc[row]}. Correct the row or drop it"
-        )
-    return values
-
-
-def _refuse_undetermined(columns: pd.DataFrame, seconds: np.ndarray, set_aside: pd.DataFrame):
-    """Raise ValueError when the rows leave alpha or beta free."""
-    rows = "row" if len(columns) == 1 else "rows"
-    left = f"{len(columns)} {rows} to fit, {len(set_aside)} set aside"
+def _left(n_rows: int, set_aside: pd.DataFrame) -> str:
     reasons = "; ".join(sorted(set_aside["why"].unique()))
-    left = f"{left} ({reasons})" if reasons else left
-    if len(columns) < 2:
-        raise ValueError(f"measurements: expected two or more all-reduces to fit, got {left}")
-    scaled = columns.to_numpy() / seconds[:, None]
-    scaled = scaled / np.linalg.norm(scaled, axis=0)
-    if np.linalg.matrix_rank(scaled, tol=1e-9) < 2:
+    left = f"{n_rows} {'row' if n_rows == 1 else 'rows'} to fit, {len(set_aside)} set aside"
+    return f"{left} ({reasons})" if reasons else left
+
+
+def _refuse_undetermined(estimate: Estimate, left: str):
+    """Raise ValueError when the rows leave all prices free."""
+    names = [name for name in estimate.values.index if name in estimate.undetermined]
+    if names == ["alpha", "beta"]:
         raise ValueError(
             f"measurements: alpha and beta cannot be told apart, because every row has the same "
             f"number of bytes moved a message hop; got {left}. Time two or more sizes"
         )
+    if len(names) == len(estimate.values):
+        raise ValueError(
+            f"measurements: {', '.join(names)} cannot be told apart; got {left}. "
+            "Time more sizes and numbers of workers"
+        )
 
 
-def _line(value: float, unit: str, interval: tuple, scale: float) -> tuple:
-    return _text(value), unit, *(_text(bound / scale) for bound in interval)
+def _warn_of_held(model, estimate: Estimate):
+    """Warn of prices held at 0; in a Piecewise a flat segment is nothing odd."""
+    if isinstance(model, Piecewise):
+        return
+    for name, value in estimate.held.items():
+        warnings.warn(
+            f"{name} came out at {value:.3g} s, which no link has; held at 0 and the rest fitted "
+            f"anew. Fit a narrower range of sizes, or another kind than {type(model).__name__}",
+            stacklevel=4,
+        )
 
 
-def _bandwidth_line(beta: float, low: float, high: float) -> tuple:
-    """Return 1/beta in GB/s; its bounds are those of beta swapped, a dear byte is a slow link."""
-    if beta == 0:
-        return "unbounded", "GB/s moved"
-    fastest = "unbounded" if low <= 0 else _text(1 / low / GB)
-    return _text(1 / beta / GB), "GB/s moved", _text(1 / high / GB), fastest
+def _points(rows: pd.DataFrame, inputs: tuple[str, ...]) -> list[np.ndarray]:
+    return [rows[name].to_numpy(float) for name in inputs]
 
 
-def _range_line(texts: pd.Series, values: pd.Series) -> tuple:
-    low, high = (texts.iloc[int(at)] for at in (values.argmin(), values.argmax()))
-    return (low if low == high else f"{low} to {high}"), ""
+def _share(level: float) -> float:
+    expected = "level: expected a number between 0 and 1"
+    if not 0 < one_number(level, expected, "write 95 % as 0.95") < 1:
+        raise ValueError(f"{expected}, got {shown(level)}; write 95 % as 0.95")
+    return float(level)
 
 
-def _text(value: float) -> str:
-    return f"{value:.4g}" if np.isfinite(value) else ""
+def _root(covariance: pd.DataFrame) -> np.ndarray:
+    """Return a matrix whose product with its transpose is the covariance."""
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(covariance.to_numpy() / np.outer(scale, scale))
+    return scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def _moves(slopes: np.ndarray, unseen: pd.DataFrame) -> np.ndarray:
+    """Return at which points a price that the rows leave free would change the seconds."""
+    if not len(unseen):
+        return np.zeros(len(slopes), bool)
+    directions = unseen.to_numpy(float).T
+    return (np.abs(slopes @ directions) > 1e-6 * (np.abs(slopes) @ np.abs(directions))).any(axis=1)
+
+
+def _rising(drawn: np.ndarray, at: list[int]) -> np.ndarray:
+    """Return draws whose breaks rise; where they cross, they are taken in order."""
+    for k, column in enumerate(at):
+        least = drawn[:, at[k - 1]] * (1 + 1e-9) if k else 1.0
+        drawn[:, column] = np.maximum(drawn[:, column], least)
+    return drawn
+
+
+def _beyond(rows: pd.DataFrame, inputs: tuple[str, ...], points: list[np.ndarray]):
+    """Return how far each point is beyond the rows, a code of the words, and the words."""
+    factor, code, words = np.ones(len(points[0])), np.zeros(len(points[0]), np.int8), [""]
+    for name, values in zip(inputs, points, strict=True):
+        low, high = float(rows[name].min()), float(rows[name].max())
+        least = max(low, 1e-300)
+        far = np.maximum(values / high, least / np.maximum(values, least / 1e300))
+        factor = np.maximum(factor, np.where(values == 0, np.where(low > 0, np.inf, 1.0), far))
+        side = (values > high).astype(np.int8) + 2 * (values < low).astype(np.int8)
+        code = code + len(words) * side
+        here = ("", f"{name} above {high:.6g}", f"{name} below {low:.6g}")
+        words = [" and ".join(filter(None, (old, new))) for new in here for old in words]
+    return factor, code, words
+
+
+def _like_a_constant(model, rows: pd.DataFrame) -> dict[str, str]:
+    """Return the latencies a hop that a constant latency a message would explain as well."""
+    names = [name for name in getattr(model, "parameters", ()) if name.startswith("alpha")]
+    if not names:
+        return {}
+    counts = np.array([2, 3, 4, 8, 64])
+    varied = model.columns(np.ones(len(counts)), counts)
+    columns = pd.DataFrame(model.columns(*_points(rows, ("nbytes", "n_workers"))))
+    x = np.column_stack([columns, np.ones(len(rows))]) / rows["seconds"].to_numpy(float)[:, None]
+    length = np.linalg.norm(x, axis=0)
+    x = x[:, length > 0] / length[length > 0]
+    _, s, vt = np.linalg.svd(np.linalg.qr(x, mode="r"))
+    loose = np.abs(vt[(s > 1e-9 * s[0]).sum() :]).max(axis=0, initial=0.0) > 1e-6
+    known = [*columns, "constant"]
+    found = {known[at] for at, free in zip(np.flatnonzero(length > 0), loose, strict=True) if free}
+    why = "apart from a constant a message: time other numbers of workers"
+    return {name: why for name in names if name in found and np.ptp(varied[name])}

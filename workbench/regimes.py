@@ -1,0 +1,310 @@
+"""Where the price of a hop changes: breakpoints and floor by BIC, and the boundary of a node.
+
+What is found here is the structure of a cost; its numbers are fitted in fits, where breaks and
+floor also count as estimated, so that they widen the other intervals.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from .checks import shown
+from .costs import Interpolated, Link, NodesCost, Piecewise, Ring
+from .estimates import Method, solve
+
+MOST_BREAKS, CANDIDATES = 6, 60
+EXACT = 1e-16  # a mean squared relative residual below this is rounding
+
+
+def shaped(kind, op: str, rows: pd.DataFrame):
+    """Return a cost of the kind, its structure given or found from the rows, its numbers not yet.
+
+    Raises ValueError for what is no kind of cost, or an instance of another op.
+    """
+    if isinstance(kind, type) and issubclass(kind, NodesCost):
+        link = Link(0.0, 0.0)
+        return kind(link, link, node_boundary(rows, lambda n: kind(link, link, n)))
+    if kind is Piecewise:
+        kind = Piecewise(_with_op(Ring, op), breaks=None)
+    if isinstance(kind, Piecewise):
+        return find_regimes(kind, rows) if kind.breaks is None else kind
+    if kind is Interpolated:
+        return Interpolated(rows)
+    if hasattr(kind, "parameters") and not isinstance(kind, type):  # an instance
+        if getattr(kind, "op", op) != op:
+            raise ValueError(f"kind: expected a cost of {op}, got one of {kind.op}")
+        return kind
+    made = _with_op(kind, op)(Link(0.0, 0.0)) if callable(kind) and kind is not Link else None
+    if not hasattr(made, "parameters"):
+        raise ValueError(
+            f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
+            "write kind=Ring"
+        )
+    return made
+
+
+def _with_op(kind, op: str):
+    return partial(Ring, op=op) if kind is Ring else kind
+
+
+def tangent(model, *at) -> pd.DataFrame:
+    """Return how the seconds change with each parameter, SI units: a column each.
+
+    It is the column itself where the cost is linear; for breaks and a floor it is the derivative.
+    """
+    if not hasattr(model, "columns"):
+        return pd.DataFrame(index=range(len(at[0])))
+    columns = {name: np.atleast_1d(values) for name, values in model.columns(*at).items()}
+    if not isinstance(model, Piecewise):
+        return pd.DataFrame(columns)
+    values = model.parameters
+    floor = sum(values[name] * column for name, column in columns.items()) < model.floor_s
+    hops = columns["alpha"]
+    for k in range(1, len(model.betas)):
+        bend = values[f"beta_{k}"] - values[f"beta_{k + 1}"]
+        columns[f"break_{k}"] = hops * bend * (columns[f"beta_{k + 1}"] > 0)
+    columns = {name: np.where(floor, 0.0, column) for name, column in columns.items()}
+    if model.floor_s:
+        columns["floor"] = np.where(floor & (hops > 0), 1.0, 0.0)
+    return pd.DataFrame(columns)
+
+
+def steps(model, rows: pd.DataFrame) -> list[str]:
+    """Return the breaks beside a segment of fewer than two timed sizes, such as a step's two ends.
+
+    Nothing tells where exactly they are, so they are taken as given.
+    """
+    if not isinstance(model, Piecewise):
+        return []
+    sizes = np.unique(_each(model, rows))
+    count = np.diff(np.searchsorted(sizes, (0.0, *model.breaks, np.inf)))
+    few = np.flatnonzero(count < 2)
+    return [f"break_{k}" for k in sorted({*few, *(few + 1)}) if 1 <= k <= len(model.breaks)]
+
+
+def _each(kind: Piecewise, rows: pd.DataFrame) -> np.ndarray:
+    """Return the bytes of a hop of each row."""
+    plain = kind.kind(Link(0.0, 0.0)).columns(rows["nbytes"], rows["n_workers"])
+    return plain["beta"] / plain["alpha"]
+
+
+def find_regimes(kind: Piecewise, rows: pd.DataFrame) -> Piecewise:
+    """Return a Piecewise with the breaks, and with several numbers of workers the floor, BIC picks.
+
+    BIC = n log(sum of squared relative residuals / n) + log n times the parameters, of which a
+    break is two, its place and a slope. With one number of workers a floor cannot be told from
+    alpha and is left out.
+    """
+    plain = kind.kind(Link(0.0, 0.0)).columns(rows["nbytes"], rows["n_workers"])
+    hops, seconds = plain["alpha"], rows["seconds"].to_numpy(float)
+    each = plain["beta"] / hops
+    best, score = find_breaks(each, seconds / hops)
+    model = _built(kind, best, 0.0)
+    if len(np.unique(hops)) < 2:
+        return model
+    for floor, low in _floors(each, hops, seconds):
+        if (~low).sum() < 4 or low.sum() < 2:
+            continue
+        found, part = find_breaks(each[~low], (seconds / hops)[~low])
+        trial = _built(kind, found, floor)
+        fitted = trial(rows["nbytes"], rows["n_workers"])
+        loss = _bic(np.sum((seconds / fitted - 1) ** 2), len(seconds), len(trial.parameters))
+        if loss < score:
+            model, score = trial, loss
+    return model
+
+
+def _built(kind: Piecewise, found: tuple, floor: float) -> Piecewise:
+    breaks, prices = found
+    return replace(
+        kind, alpha=prices[0], betas=tuple(prices[1:]), breaks=tuple(breaks), floor_s=floor
+    )
+
+
+def _floors(each: np.ndarray, hops: np.ndarray, seconds: np.ndarray):
+    """Yield floors worth trying, each with the rows that it would hold up."""
+    for factor in (1.1, 1.25, 1.5, 2.0, 3.0):
+        low = seconds < factor * seconds.min()
+        for _ in range(10):
+            if low.all() or not low.any():
+                break
+            floor = float(seconds[low].mean())
+            x = np.column_stack([hops, hops * each])[~low] / seconds[~low, None]
+            scale = np.linalg.norm(x, axis=0)
+            line = nnls(x / scale, np.ones(len(x)))[0] / scale
+            before, low = low, hops * (line[0] + line[1] * each) < floor
+            if (low == before).all():
+                break
+        if low.any() and not low.all():
+            yield float(seconds[low].mean()), low
+
+
+def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
+    """Return (breaks, (alpha, beta_1, ..)) of the price of a hop of x bytes, and their BIC.
+
+    Breaks are added one by one, each time moving all of them to where they fit best, as long as BIC
+    falls; then they are placed more finely. Errors are relative, and no slope is below 0.
+    """
+    w = 1 / price
+    for _ in range(2):  # weights from the times themselves, then from what was fitted
+        edges = _candidates(np.unique(x))
+        blocks = _Blocks(x, price, w, edges)
+        breaks, best = [], blocks.score([])
+        while len(breaks) < min(MOST_BREAKS, len(edges)):
+            trial = _settled(blocks, _added(blocks, breaks))
+            score = blocks.score(trial)
+            if score >= best:
+                break
+            breaks, best = trial, score
+        fitted = _hop(x, edges[breaks], blocks.prices(breaks))
+        w = 1 / np.maximum(fitted, 0.05 * price)
+    places = edges[breaks]
+    for _ in range(3 if len(places) else 0):
+        edges, at = _finer(edges, places)
+        blocks = _Blocks(x, price, w, edges)
+        breaks = _settled(blocks, at, reach=8)
+        places = edges[breaks]
+    places = _spread(places, np.unique(x))
+    blocks = _Blocks(x, price, w, places)
+    breaks = list(range(len(places)))
+    return (tuple(places), tuple(blocks.prices(breaks))), blocks.score(breaks)
+
+
+def _spread(places: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the breaks, two within a gap between neighbouring sizes moved to the ends of the gap.
+
+    They make a step, and nothing tells where in the gap it is; no fitted time changes.
+    """
+    places = places.copy()
+    for k in range(len(places) - 1):
+        gap = np.searchsorted(sizes, places[k : k + 2])
+        if gap[0] == gap[1] and 0 < gap[0] < len(sizes):
+            places[k : k + 2] = sizes[gap[0] - 1], sizes[gap[0]]
+    return np.unique(places)
+
+
+def _hop(x: np.ndarray, breaks: np.ndarray, prices: np.ndarray) -> np.ndarray:
+    edges = (0.0, *breaks, np.inf)
+    parts = (np.clip(x, a, b) - a for a, b in zip(edges, edges[1:], strict=False))
+    return prices[0] + sum(beta * part for beta, part in zip(prices[1:], parts, strict=True))
+
+
+def _candidates(sizes: np.ndarray) -> np.ndarray:
+    """Return where a break may lie: at the inner sizes and between, thinned evenly in logarithm."""
+    if len(sizes) < 4:
+        return np.array([])
+    found = np.unique(np.r_[sizes[1:-1], np.sqrt(sizes[1:-2] * sizes[2:-1])])
+    if len(found) <= CANDIDATES:
+        return found
+    grid = np.geomspace(found[0], found[-1], CANDIDATES)
+    return np.unique(found[np.abs(np.searchsorted(found, grid)).clip(0, len(found) - 1)])
+
+
+def _finer(edges: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return a grid seven times finer about each break, and where the breaks are on it."""
+    parts = [places]
+    for place in places:
+        at = int(np.searchsorted(edges, place))
+        low, high = edges[max(at - 1, 0)], edges[min(at + 1, len(edges) - 1)]
+        parts += [np.geomspace(low, place, 8)[1:], np.geomspace(place, high, 8)[:-1]]
+    finer = np.unique(np.concatenate(parts))
+    return finer, [int(at) for at in np.searchsorted(finer, places)]
+
+
+def _added(blocks: "_Blocks", breaks: list[int]) -> list[int]:
+    others = [k for k in range(len(blocks.edges)) if k not in breaks]
+    return min((sorted([*breaks, k]) for k in others), key=blocks.loss)
+
+
+def _settled(blocks: "_Blocks", breaks: list[int], reach: int | None = None) -> list[int]:
+    """Return the breaks, each moved in turn to where it fits best, twice."""
+    for _ in range(2):
+        for i in range(len(breaks)):
+            rest = breaks[:i] + breaks[i + 1 :]
+            near = range(len(blocks.edges))
+            if reach is not None:
+                near = range(max(breaks[i] - reach, 0), min(breaks[i] + reach + 1, len(near)))
+            trials = (sorted([*rest, k]) for k in near if k not in rest)
+            breaks = min(trials, key=blocks.loss)
+    return breaks
+
+
+class _Blocks:
+    """The rows between neighbouring candidates, each block pressed into at most three by QR.
+
+    Inside a block every segmented line is one straight line, so least squares of the pressed rows
+    is that of all of them, however many there are.
+    """
+
+    def __init__(self, x, price, w, edges):
+        self.edges, self.n = edges, len(x)
+        which = np.searchsorted(edges, x)
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(edges) + 2))
+        rows = np.column_stack([w, w * x, w * price])[order]
+        parts, places = [], []
+        for k, (a, b) in enumerate(zip(ends, ends[1:], strict=False)):
+            part = rows[a:b] if b - a <= 3 else np.linalg.qr(rows[a:b], mode="r")
+            parts.append(part)
+            places += [k] * len(part)
+        self.one, self.x, self.target = np.concatenate(parts).T
+        self.block = np.array(places)
+        self._known = {}
+
+    def loss(self, breaks: list[int]) -> float:
+        return self._solved(breaks)[1] ** 2
+
+    def prices(self, breaks: list[int]) -> np.ndarray:
+        return self._solved(breaks)[0]
+
+    def score(self, breaks: list[int]) -> float:
+        return _bic(self.loss(breaks), self.n, 2 + 2 * len(breaks))
+
+    def _solved(self, breaks: list[int]) -> tuple[np.ndarray, float]:
+        if (key := tuple(breaks)) not in self._known:
+            columns = [self.one]
+            places = [-1, *breaks, len(self.edges)]
+            for a, b in zip(places, places[1:], strict=False):
+                low = self.edges[a] if a >= 0 else 0.0
+                inside = self.x - low * self.one
+                if b < len(self.edges):
+                    inside = np.where(self.block > b, (self.edges[b] - low) * self.one, inside)
+                columns.append(np.where(self.block > a, inside, 0.0) if a >= 0 else inside)
+            x = np.column_stack(columns)
+            scale = np.sqrt(np.einsum("ij,ij->j", x, x))
+            scale[scale == 0] = 1.0
+            found, rest = nnls(x / scale, self.target)
+            self._known[key] = found / scale, rest
+        return self._known[key]
+
+
+def _bic(squares: float, n: int, k: int) -> float:
+    return n * np.log(max(squares / n, EXACT)) + k * np.log(n)
+
+
+def node_boundary(rows: pd.DataFrame, make) -> int:
+    """Return the workers a node has: from n_nodes where known, else where the price steps up.
+
+    make : workers_per_node -> cost with the price of two links
+
+    Of the measured numbers of workers each may be the last on one node; the one with the least sum
+    of absolute log residuals is taken, if BIC (of Laplace errors) prefers it to no boundary. It is
+    the largest number seen on one node, which may be less than a node holds.
+    """
+    nodes = pd.to_numeric(rows["n_nodes"], errors="coerce").to_numpy(float, na_value=np.nan)
+    n_workers = rows["n_workers"].to_numpy(float)
+    if not np.isnan(nodes).any():
+        return int(np.ceil(n_workers / nodes).max())
+    counts, seconds = np.unique(n_workers), rows["seconds"].to_numpy(float)
+    scores = {}
+    for n in counts:
+        model = make(int(n))
+        columns = pd.DataFrame(model.columns(rows["nbytes"], rows["n_workers"]))
+        fitted = columns.to_numpy() @ solve(columns, seconds, Method()).to_numpy()
+        loss = np.abs(np.log(np.maximum(fitted, 1e-12) / seconds)).mean()
+        k = 2 if n == counts[-1] else 5
+        scores[int(n)] = 2 * len(seconds) * np.log(max(loss, 1e-8)) + k * np.log(len(seconds))
+    return min(scores, key=scores.get)

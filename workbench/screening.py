@@ -1,0 +1,197 @@
+"""Which MEASUREMENTS are fitted, and why the others are set aside: nothing is dropped unsaid."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+
+from .checks import shown
+from .tables import MEASUREMENTS, check
+from .units import format_bytes, format_seconds
+
+FACTOR, DEVIATIONS = 1.5, 5.0  # a row further off than both from its neighbours is set aside,
+BESIDE = 1.2  # unless it is within this factor of one of them
+FASTEST, SLOWEST = 1e13, 1e4  # bytes/s: beyond any link there is, and below any that trains
+OUTLIERS = ("set aside", "keep")
+
+
+def screen(
+    measurements: pd.DataFrame, op: str, min_bytes: float = 0, outliers: str = "set aside"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows to fit and the rows set aside, the latter with the reason in column why.
+
+    Set aside are rows of another op, of a lone worker, without bytes, below min_bytes, and, unless
+    outliers="keep", those `strays` names. Raises ValueError for a time that is not positive, an
+    unknown size or number of workers, and times whose units are mixed up, each with its row.
+    """
+    if outliers not in OUTLIERS:
+        raise ValueError(
+            f"outliers: expected one of {', '.join(map(repr, OUTLIERS))}; got {shown(outliers)}"
+        )
+    why = _reasons(measurements, op, min_bytes)
+    fitted = np.flatnonzero(why == "")
+    rows = measurements.iloc[fitted]
+    seconds = rows["seconds"].to_numpy(float)
+    refuse_units(rows, fitted)
+    if outliers == "set aside":
+        why[fitted] = strays(rows["nbytes"], rows["n_workers"], seconds)
+    kept = why == ""
+    return measurements[kept], measurements.assign(why=pd.array(why, dtype="str"))[~kept]
+
+
+def strays(nbytes, n_workers, seconds) -> np.ndarray:
+    """Return why each timing is an outlier among its neighbours in size, "" for the others.
+
+    Within a number of workers, a time is compared with the log-log interpolation between the median
+    times of the next smaller and larger size; at either end, with any time that neither falls with
+    size nor rises faster than it. It is an outlier when off by more than a factor of 1.5 and more
+    than 5 robust standard deviations of those residuals, unless it lies between its neighbours'
+    times or within a factor of 1.2 of one, as beside a step of the price. The worst goes first and
+    the others are judged anew. A size timed three times or more is judged by its own median: what
+    repeats is no outlier.
+    """
+    nbytes, n_workers = (np.asarray(values, float) for values in (nbytes, n_workers))
+    why = np.full(len(nbytes), "", dtype=object)
+    log_bytes, log_seconds = np.log(nbytes), np.log(np.asarray(seconds, float))
+    for n in np.unique(n_workers):
+        mine = np.flatnonzero(n_workers == n)
+        off = _off(log_bytes[mine], log_seconds[mine])
+        for at in np.flatnonzero(off):
+            times = np.exp(abs(off[at]))
+            word = "above" if off[at] > 0 else "below"
+            why[mine[at]] = f"outlier: {times:.3g} times {word} its neighbours in size"
+    return why
+
+
+def _off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the log residual of each outlier of one number of workers, 0 for all others."""
+    found, kept = np.zeros(len(x)), np.ones(len(x), bool)
+    while True:
+        at = np.flatnonzero(kept)
+        residuals, outside = _neighbourly(x[at], y[at])
+        size = np.abs(residuals)
+        limit = max(np.log(FACTOR), DEVIATIONS * 1.4826 * np.median(size))
+        wrong = (size > limit) & outside
+        if not wrong.any():
+            return found
+        # the worst of each run of neighbours: it drags those beside it along
+        order = np.argsort(x[at], kind="stable")
+        worst = np.where(wrong, size, 0.0)[order]
+        beside = np.maximum(np.r_[0.0, worst[:-1]], np.r_[worst[1:], 0.0])
+        gone = order[(worst > 0) & (worst >= beside)]
+        found[at[gone]] = residuals[gone]
+        kept[at[gone]] = False
+
+
+def _neighbourly(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's log distance from its neighbours, and whether it is outside their times."""
+    sizes, group, count = np.unique(x, return_inverse=True, return_counts=True)
+    medians = pd.Series(y).groupby(group).median().to_numpy()
+    often = count[group] >= 3
+    if len(sizes) < 3:
+        return np.where(often, y - medians[group], 0.0), often
+    rise = np.diff(sizes)
+    left, right = np.r_[np.nan, medians[:-1]], np.r_[medians[1:], np.nan]
+    share = np.r_[np.nan, rise[:-1] / (rise[:-1] + rise[1:]), np.nan]
+    middle = left + share * (right - left)
+    low, high = np.fmin(left, right), np.fmax(left, right)
+    low[0], high[-1] = high[0] - rise[0], low[-1] + rise[-1]  # a time at most in step with size
+    inside = np.clip(y, low[group], high[group])
+    expected = np.where(np.isnan(middle[group]), inside, middle[group])
+    expected = np.where(often, medians[group], expected)
+    return y - expected, often | (np.abs(y - inside) > np.log(BESIDE))
+
+
+def refuse_units(rows: pd.DataFrame, numbers: np.ndarray):
+    """Raise ValueError for bandwidths no link has, and for times that jump by 1e3 or 1e6.
+
+    numbers : the place of each row in the caller's table, named in the message
+    """
+    nbytes, seconds = rows["nbytes"].to_numpy(float), rows["seconds"].to_numpy(float)
+    bandwidth = nbytes / seconds
+    large = nbytes >= 1e6  # a small message is slow by its latency alone
+    for wrong, what in (
+        (bandwidth > FASTEST, "faster than any link"),
+        (large & (bandwidth < SLOWEST), "slower than any link that trains"),
+    ):
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"measurements: row {numbers[row]}: {format_bytes(nbytes[row])} in "
+                f"{seconds[row]:.6g} s is {bandwidth[row]:.3g} bytes/s, {what}. "
+                "Times are in s and sizes in bytes: convert them"
+            )
+    for n in rows["n_workers"].unique():
+        mine = np.flatnonzero((rows["n_workers"] == n).to_numpy())
+        _refuse_jumps(nbytes[mine], seconds[mine], numbers[mine])
+
+
+def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, numbers: np.ndarray):
+    """Raise ValueError where two or more rows are about 1e3 or 1e6 times off the others."""
+    order = np.lexsort((seconds, nbytes))
+    rise, jump = np.diff(np.log(nbytes[order])), np.diff(np.log(seconds[order]))
+    thousand, slack = np.log(1e3), np.log(3)
+    thousands = np.rint((jump - rise / 2) / thousand)
+    rest = jump - thousands * thousand  # what is left goes at most in step with size
+    plain = (jump > -slack) & (jump < rise + slack)
+    thousands[plain | (rest < -slack) | (rest > rise + slack)] = 0
+    level = np.r_[0.0, np.cumsum(thousands)]
+    values, count = np.unique(level, return_counts=True)
+    odd = level != values[count.argmax()]
+    if odd.sum() < 2:
+        return
+    first = order[odd.argmax()]
+    beside = order[np.flatnonzero(~odd)[np.abs(np.flatnonzero(~odd) - odd.argmax()).argmin()]]
+    raise ValueError(
+        f"measurements: row {numbers[first]}: {format_bytes(nbytes[first])} in "
+        f"{format_seconds(seconds[first])}, but row {numbers[beside]}: "
+        f"{format_bytes(nbytes[beside])} in {format_seconds(seconds[beside])}; {odd.sum()} rows "
+        "are about 1000 or a million times off the others, so units are mixed up. Convert all to s"
+    )
+
+
+def warn_of_copies(rows: pd.DataFrame, table: pd.DataFrame):
+    """Warn of rows that repeat another one in every column: a file read twice, say."""
+    copies = table.duplicated() & table.index.isin(rows.index)
+    if copies.any():
+        places = np.flatnonzero(copies)
+        named = ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
+        word = "row repeats" if len(places) == 1 else "rows repeat"
+        warnings.warn(
+            f"measurements: {len(places)} {word} another one in every column (row {named}), so "
+            "intervals come out too narrow if they are copies; drop_duplicates() removes them",
+            stacklevel=4,
+        )
+
+
+def _reasons(measurements: pd.DataFrame, op: str, min_bytes: float) -> np.ndarray:
+    """Return why each row is set aside, empty for a row to fit."""
+    check(measurements, MEASUREMENTS, "measurements")
+    other = (measurements["op"] != op).to_numpy()
+    if other.all():
+        found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
+        raise ValueError(f"measurements: op: expected rows of {op}, found {found}")
+    _known(measurements, "seconds", ~other, above=0.0)
+    nbytes = _known(measurements, "nbytes", ~other, above=-1.0)
+    n_workers = _known(measurements, "n_workers", ~other, above=0.0)
+    reasons = {
+        f"op is not {op}": other,
+        "a lone worker sends nothing": n_workers == 1,
+        "no byte moved": nbytes == 0,
+        f"below min_bytes, {format_bytes(min_bytes)}": nbytes < min_bytes,
+    }
+    return np.select(list(reasons.values()), list(reasons), "").astype(object)
+
+
+def _known(measurements: pd.DataFrame, name: str, wanted: np.ndarray, above: float) -> np.ndarray:
+    """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
+    values = pd.to_numeric(measurements[name], errors="coerce").astype("Float64")
+    values = values.to_numpy(float, na_value=np.nan)
+    wrong = wanted & ~((values > above) & (values < np.inf))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"measurements: {name} of row {row}: expected a known number above {above:g}, "
+            f"got {measurements[name].iloc[row]}. Correct the row or drop it"
+        )
+    return values
