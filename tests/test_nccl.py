@@ -48,6 +48,7 @@ def test_two_nodes_of_eight_by_hand():
         ("2.9.9", "Ring", "LL", 8, 3.6 + 14 * 0.47),
         ("2.9.9", "Tree", "LL128", 32, 4.4 + 2 * (7 * 1.25 + 2 * 8.5)),
         ("2.9.9", "Tree", "LL", 40, 4.4 + 2 * (7 * 1.8 * 0.52 + 2 * 5.0)),
+        ("2.19.4", "Ring", "Simple", 8, 8.4 + 14 * 3.4),
         ("2.19.4", "Ring", "Simple", 16, 8.4 + 26 * 3.4 + 4 * 14.0),
         ("2.19.4", "Ring", "LL", 16, 6.6 + 26 * 1.0 + 4 * 2.7),
         ("2.19.4", "Tree", "Simple", 16, 2 * (7 * 28.0 + 28.0)),
@@ -81,6 +82,7 @@ def test_nodes_of_one_worker_expose_the_network_latency_of_the_tree():
         ("2.9.9", "Tree", "Simple", 16, 12 * 0.92 / 2),
         ("2.9.9", "Tree", "Simple", 8, 2 * 26.5 / 2),
         ("2.9.9", "Tree", "LL", 16, 12 * 0.92 / 3.8 / 2),
+        ("2026-06", "Tree", "LL128", 8, 2 * 20 / 2),
         ("2.9.9", "Tree", "LL128", 16, 12 * 0.92 * 120 / 128 / 2),
     ],
 )
@@ -103,6 +105,27 @@ def test_bandwidths_by_hand(version, algorithm, protocol, n, gbytes_a_second):
 def test_a_fast_machine_meets_the_caps(given, n, bus):
     fast = tuner(inside_bandwidth=600e9, between_bandwidth=200e9, **given)
     assert fast.bandwidth(n) * 2 * (n - 1) / n / 1e9 == pytest.approx(bus)
+
+
+@pytest.mark.parametrize(("architecture", "factor"), [("Volta", 1.9), ("Ampere", 1.4)])
+def test_later_versions_begin_the_plateau_at_64_bytes_a_channel_and_worker(architecture, factor):
+    cost = tuner("2.19.4", architecture=architecture)
+    before, after = 64 * 2 * 16 - 1, 64 * 2 * 16
+    latency = cost.latency(16)
+    assert cost(before, 16) == pytest.approx(latency + before / cost.bandwidth(16))
+    assert cost(after, 16) == pytest.approx(factor * latency + after / cost.bandwidth(16))
+
+
+def test_a_worker_alone_on_its_node_loses_bandwidth_to_ll128_until_2026():
+    narrow = {"protocol": "LL128", "workers_per_node": 1}
+    old, new = tuner("2.19.4", **narrow), tuner("2026-06", **narrow)
+    assert old.bandwidth(4) / 1e9 == pytest.approx(0.7 * 12 * 4 / 6)
+    assert new.bandwidth(4) / 1e9 == pytest.approx(0.92 * 12 * 4 / 6)
+
+
+def test_ll128_gives_a_tree_on_one_node_seven_ninths():
+    slow = tuner(algorithm="Tree", protocol="LL128", inside_bandwidth=20e9)
+    assert slow.bandwidth(8) / 1e9 == pytest.approx(20 * 0.92 * 7 / 9 / 2)
 
 
 @every

@@ -592,7 +592,7 @@ def bus_bandwidth(nbytes, seconds, n_workers, op: str = "all_reduce"):
 
     The factor is 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter, all_gather, all_to_all,
     gather and scatter, and 1 for broadcast, reduce and send_recv (nccl-tests doc/PERFORMANCE.md).
-    nbytes is S there: the full buffer, the gathered or unscattered size.
+    nbytes is S there: the full buffer, the gathered or unscattered size. A lone worker's is 0.
 
     Raises ValueError for an unknown op, negative bytes, or a time that is not positive.
     """
