@@ -15,7 +15,8 @@ PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
     "crosscheck costs nccl screening estimates regimes card fits choices grouping policies fusion "
-    "jitter scenario queues explain export timeline optimum figures explore capture"
+    "jitter scenario replay queues explain export timeline scaling sharded optimum figures "
+    "explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

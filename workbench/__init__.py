@@ -32,6 +32,8 @@ Data flows one way, and each module may import only those above it:
     explain       a timeline step by step
     export        what was predicted as a run would be recorded
     timeline      Scenario, schedule, predict, sweep: OSF itself
+    scaling       strong and weak scaling
+    sharded       reduce-scatter and all-gather in place of all-reduce
     optimum       optimal_fusion, headroom, recommend
     figures       paper, save, draw_*
     explore       explore_*: the same figures with sliders

@@ -40,7 +40,7 @@ def explain(timeline: pd.DataFrame, launch_s, seconds, backward_end_s: float, n_
         previous_end_s=previous,
         launch_s=launch_s,
         branch=pd.array(names, dtype="str"),
-        waited_s=np.maximum(0.0, start - branches[0]),
+        waited_s=np.where(names == "ready", 0.0, start - branches[0]),
         seconds=seconds,
         shared_s=np.maximum(0.0, end - start - seconds),
         exposed_s=np.clip(end - backward_end_s, 0.0, end - start),

@@ -1,9 +1,10 @@
-"""When messages run: one queue by recursion and in closed form, several queues event by event."""
+"""When messages run: one queue by recursion and in closed form, several by replay of events."""
 
 import numpy as np
 import pandas as pd
 
 from . import intervals
+from .replay import COMPUTE, Task, replay
 from .scenario import one_each
 from .tables import BUCKETS, check
 
@@ -109,42 +110,13 @@ def share(ready_s, latency_s, transfer_s, launch_s, n_streams: int, slowdown: fl
     Message k waits for its bucket, its launch and message k - n_streams. It first takes its
     latency, whatever the others do; then, while m messages transfer, each of them gets 1/m of the
     bandwidth (processor sharing), so transfer_s is its time when alone. While any message is in
-    flight compute, and with it the ready times, runs 1 + slowdown times slower. Rates change only
-    where a message starts, ends its latency or ends, so going from one to the next is exact.
+    flight compute, and with it the ready times, runs 1 + slowdown times slower. See replay.replay.
     """
-    waiting = [list(range(stream, len(ready_s), n_streams)) for stream in range(n_streams)]
-    flying: list = [None] * n_streams  # message, latency left, transfer left
-    start, end = np.zeros(len(ready_s)), np.zeros(len(ready_s))
-    now = work = 0.0
-    while any(flying) or any(waiting):
-        pace = 1 + slowdown if any(flying) else 1.0
-        transferring = sum(1 for each in flying if each and not each[1])
-        steps = [
-            (each[1] or each[2] * transferring)
-            if each
-            else _until_start(queue, ready_s, launch_s, now, work, pace)
-            for each, queue in zip(flying, waiting, strict=True)
-        ]
-        step = max(0.0, min(steps))
-        now, work = now + step, work + step / pace
-        stream = steps.index(min(steps))
-        message = flying[stream]
-        over = message is not None and not message[1]
-        for each in filter(None, flying):
-            if each[1]:
-                each[1] = 0.0 if each is message else max(each[1] - step, 0.0)
-            else:
-                each[2] -= step / transferring
-        if over:
-            end[message[0]], flying[stream] = now, None
-        elif message is None:
-            k = waiting[stream].pop(0)
-            flying[stream], start[k] = [k, float(latency_s[k]), float(transfer_s[k])], now
-    return start, end
-
-
-def _until_start(queue: list, ready_s, launch_s, now: float, work: float, pace: float) -> float:
-    """Return the s until an idle queue's next message starts, should nothing happen before."""
-    if not queue:
-        return np.inf
-    return max((ready_s[queue[0]] - work) * pace, launch_s[queue[0]] - now, 0.0)
+    work = np.diff(ready_s, prepend=0.0).tolist()
+    columns = (np.asarray(each).tolist() for each in (latency_s, transfer_s, launch_s))
+    messages = [
+        Task(k % n_streams, latency, transfer, (k,), launch)
+        for k, (latency, transfer, launch) in enumerate(zip(*columns, strict=True))
+    ]
+    start, end = replay([*(Task(COMPUTE, seconds) for seconds in work), *messages], slowdown)
+    return start[len(work) :], end[len(work) :]

@@ -1,0 +1,78 @@
+"""Strong and weak scaling: the same batch shared among more workers, or more batches."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from .checks import check_callable, one_number, shown
+from .scenario import Scenario
+from .timeline import predict, sweep
+
+SCALING = {
+    "n_workers": "workers",
+    "one_worker_s": "T1: s of a worker's iteration with its share of the batch, alone",
+    "iteration_s": "Tn, s",
+    "exposed_comm_s": "s",
+    "scaling_factor": "T1 / Tn",
+    "speedup": "samples a second over those of one worker",
+    "efficiency": "speedup / n_workers",
+}
+
+
+def weak_scaling(scenario: Scenario, n_workers: Iterable[int]) -> pd.DataFrame:
+    """Return SCALING with the batch per worker fixed: efficiency is the scaling factor.
+
+    speedup = n T1 / Tn, as n workers train on n batches at a time.
+    """
+    table = sweep(scenario, n_workers=n_workers)
+    table = table.assign(one_worker_s=scenario.one_worker_s, efficiency=table["scaling_factor"])
+    table["speedup"] = table["n_workers"] * table["efficiency"]
+    return table[list(SCALING)]
+
+
+def strong_scaling(
+    scenario: Scenario, n_workers: Iterable[int], one_worker_s: Callable
+) -> pd.DataFrame:
+    """Return SCALING with the batch of all workers together fixed: speedup = T1(1) / Tn.
+
+    one_worker_s(n) is the time of an iteration on one worker alone with one n-th of the batch, s:
+
+        strong_scaling(scenario, [1, 2, 4], lambda n: batch_time(256 / n))
+
+    It must tell the time of one worker with the whole batch, one_worker_s(1), whatever the
+    scenario's own. Backward takes the same share of it at every n (see with_compute). The scaling
+    factor compares with one worker on the same share of the batch, so efficiency, which also loses
+    what a small batch costs, is lower.
+
+    Raises ValueError when one_worker_s is not callable or gives no s above 0.
+    """
+    check_callable(one_worker_s, "one_worker_s", "lambda(n: batch_time(batch / n))")
+    whole_s = with_compute(scenario, one_worker_s(1)).one_worker_s
+    rows = []
+    for n in n_workers:
+        shared = with_compute(scenario, one_worker_s(n))
+        found = predict(replace(shared, n_workers=n))
+        times = shared.one_worker_s, found.iteration_s, found.exposed_comm_s, found.scaling_factor
+        speedup = whole_s / found.iteration_s
+        rows.append((n, *times, speedup, speedup / n))
+    return pd.DataFrame(rows, columns=list(SCALING))
+
+
+def with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
+    """Return the scenario with compute that takes one_worker_s: backward and ready times scale.
+
+    Another batch or a faster device; times of the host (launch_s) and fixed_s stay as they are.
+    """
+    one_number(one_worker_s, "one_worker_s: expected one number of s", "return s from it")
+    if not 0 < one_worker_s < np.inf:
+        raise ValueError(f"one_worker_s: expected s above 0, got {shown(one_worker_s)}")
+    factor = float(one_worker_s) / scenario.one_worker_s
+    ready_s = scenario.gradients["ready_s"] * factor
+    return replace(
+        scenario,
+        gradients=scenario.gradients.assign(ready_s=ready_s),
+        one_worker_s=float(one_worker_s),
+        backward_s=scenario.backward_s * factor,
+    )
