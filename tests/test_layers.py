@@ -13,10 +13,10 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables checks intervals readers files clocks cache ranks traces iterations "
-    "crosscheck costs nccl screening estimates regimes card fits choices grouping policies fusion "
-    "jitter scenario replay queues explain export timeline scaling sharded optimum figures "
-    "explore capture"
+    "units tables checks intervals readers files clocks cache ranks traces iterations crosscheck "
+    "costs nccl screening estimates regimes card fits slowdown choices grouping policies fusion "
+    "settings jitter scenario replay queues explain export timeline scaling sharded optimum "
+    "figures explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

@@ -21,10 +21,12 @@ Data flows one way, and each module may import only those above it:
     regimes       where the price of a hop changes: breakpoints, floor, node boundary
     card          what a fit found and how far to trust it, to read
     fits          MEASUREMENTS -> Fit
+    slowdown      how much slower compute runs beside communication
     choices       which cost fits best, and what to measure next
     grouping      ways of cutting the backward order into messages
     policies      what each framework sends in one message
     fusion        which gradients travel in one message
+    settings      plain settings of the frameworks, and the text to paste
     jitter        how much later the slowest of n workers is
     scenario      Scenario, and what it refuses
     replay        compute and messages event by event

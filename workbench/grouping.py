@@ -166,3 +166,30 @@ def optimum(ready: np.ndarray, sizes: np.ndarray, price: Callable) -> tuple[np.n
     while first[-1] > 0:
         first.append(int(best[first[-1] - 1]))
     return np.array(first[::-1]), ends[1:]
+
+
+def fewest(
+    ready: np.ndarray, sizes: np.ndarray, price: Callable, deadline_s: float, most: int = 64
+) -> np.ndarray | None:
+    """Return each message's first gradient in a grouping of the fewest messages in time.
+
+    E_k(i), the earliest end of gradients 1 to i in k messages, follows from E_{k-1} as in
+    `optimum`; the first k with E_k(L) <= deadline_s is taken, and of its groupings the earliest.
+    None when `most` messages are not enough. O(L^2) a message, with all costs held at once.
+    """
+    n, sums = len(sizes), np.concatenate([[0], np.cumsum(sizes)])
+    held = np.maximum(sums[1:, None] - sums[None, :-1], 0)  # [i, j]: bytes of gradients j to i
+    costs = np.where(np.tri(n, dtype=bool), price(held.ravel()).reshape(n, n), np.inf)
+    before, choices = np.append(-np.inf, np.full(n - 1, np.inf)), []
+    for _ in range(most):
+        total = np.maximum(before[None, :], ready[:, None]) + costs
+        choices.append(total.argmin(axis=1))
+        ends = total[np.arange(n), choices[-1]]
+        if ends[-1] <= deadline_s:
+            first, i = [], n - 1
+            for best in reversed(choices):
+                first.append(int(best[i]))
+                i = first[-1] - 1
+            return np.array(first[::-1])
+        before = np.append(np.inf, ends[:-1])
+    return None

@@ -9,7 +9,7 @@ with a clock of its own returns the numbers as `Timed`, with the time each messa
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -266,7 +266,7 @@ class Plan:
     each field is filled in from the other. Raises ValueError for a table of another length.
     """
 
-    boundaries: tuple = ()
+    boundaries: tuple = field(default=(), repr=False)
     counts: tuple = ()
 
     def __post_init__(self):

@@ -1,0 +1,287 @@
+"""The best that fusion can do, what bounds it, and the plain settings that come near.
+
+Adaptive tensor fusion, ours: the grouping of consecutive gradients whose last message ends first,
+exact for any cost on one serial queue (`grouping.optimum`). Many groupings tie, so compare scaling
+factors, never groupings; and when one message saturates the link there is no headroom.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from . import grouping
+from .checks import one_number, shown
+from .fusion import (
+    DDPBuckets,
+    DeepSpeedBuckets,
+    HorovodFusion,
+    OneMessage,
+    OptimalFusion,
+    PerTensor,
+    Plan,
+    check_gradients,
+    partition,
+)
+from .policies import price
+from .settings import FRAMEWORKS, cap_list, phases, variations
+from .timeline import Scenario, predict, sweep
+from .units import MIB
+
+_PIECES = 1000  # of large gradients, for the optimum with partitioning: a fine enough grid
+
+
+def optimal_fusion(gradients: pd.DataFrame, cost, n_workers: int, slack_s: float = 0.0) -> Plan:
+    """Return the Plan whose last message ends first, over all groupings of consecutive gradients.
+
+        E(i) = min over j <= i of max(E(j - 1), R_i) + C(S(j..i))
+
+    R_i is when gradient i is ready, S(j..i) the bytes of gradients j to i, C the cost of a message:
+    exact on one serial queue for any cost, in O(L^2). With slack_s above 0, the fewest messages of
+    all groupings that end at most slack_s s later (up to 64 messages, else the optimum itself).
+    Types of data are not told apart.
+
+    Large gradients may be cut by giving `partition(gradients, piece_bytes)`: the plan is then the
+    optimum over all groupings that cut only between gradients or at whole multiples of piece_bytes
+    within one, never worse than without, and no better when a cost is subadditive, C(a + b) <=
+    C(a) + C(b), as every alpha-beta cost is: pieces of one gradient are ready together.
+
+    Raises ValueError for GRADIENTS that cannot be sent, and for what is no cost or no workers.
+    """
+    check_gradients(gradients)
+    expected = "slack_s: expected s from 0 up"
+    if not one_number(slack_s, expected, "1 ms is 0.001") >= 0:
+        raise ValueError(f"{expected}, got {shown(slack_s)}")
+    numbers = OptimalFusion(cost, n_workers)(gradients)
+    if slack_s > 0:
+        ready, sizes = _arrays(gradients)
+        seconds = price(cost, n_workers)
+        deadline_s = grouping.optimum(ready, sizes, seconds)[1][-1] + slack_s
+        first = grouping.fewest(ready, sizes, seconds, deadline_s)
+        numbers = (
+            numbers
+            if first is None
+            else np.repeat(np.arange(len(first)), np.diff(first, append=len(sizes)))
+        )
+    return Plan(counts=tuple(np.bincount(numbers).tolist()))
+
+
+def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
+    """Return what fusion could gain: the present policy, plain ones, the optimum, and bounds.
+
+    Columns: what; kind (present, policy, optimum or bound); n_messages (<NA> for bounds);
+    exposed_comm_s, iteration_s (s); scaling_factor; gain (scaling factor over the present one's,
+    less 1); note. The optimum, also with large gradients cut into pieces, is that of one queue.
+    No grouping on one queue is above a bound:
+
+        bandwidth only    the optimum when a message costs C(S) - C(0)
+        perfect overlap   Tn = max(T1, the least total cost of all groupings)
+        no communication  Tn = T1
+
+    noise is the relative difference of iteration times that a measurement cannot tell.
+    """
+    _noise(noise)
+    now = predict(scenario)
+    ready, sizes = _arrays(_ready(scenario))
+    cost = price(scenario.all_reduce, scenario.n_workers)
+    empty = cost(np.zeros(1, "int64"))[0]
+    without_latency = grouping.optimum(ready, sizes, lambda s: np.maximum(cost(s) - empty, 0.0))
+    bandwidth = without_latency[1][-1]
+    least = grouping.optimum(np.zeros(len(sizes)), sizes, cost)[1][-1]
+    cut = replace(scenario, gradients=partition(scenario.gradients, _piece_bytes(sizes)))
+    rows = [
+        _predicted(scenario, "as it is", "present"),
+        _predicted(replace(scenario, fusion=PerTensor()), "one message a gradient", "policy"),
+        _predicted(replace(scenario, fusion=OneMessage()), "one message in all", "policy"),
+        _predicted(_optimal(scenario), "optimum", "optimum"),
+        _predicted(
+            _optimal(cut), f"optimum, pieces of {_piece_bytes(sizes) // MIB} MiB", "optimum"
+        ),
+        _bound(scenario, "bandwidth only", max(0.0, bandwidth - scenario.backward_s)),
+        _bound(scenario, "perfect overlap", max(0.0, least - scenario.one_worker_s)),
+        _bound(scenario, "no communication", 0.0),
+    ]
+    table = pd.DataFrame(rows).astype({"n_messages": "Int64"})
+    note = _verdict(now.iteration_s, table["iteration_s"].iloc[3], noise)
+    return table.assign(
+        gain=table["scaling_factor"] / now.scaling_factor - 1,
+        note=np.where(table["what"] == "optimum", note, ""),
+    )
+
+
+def loss_curve(
+    scenario: Scenario, policy=None, noise: float = 0.01, values: Iterable | None = None
+) -> pd.DataFrame:
+    """Return how each plain setting of a framework fares against the optimum, one row a setting.
+
+    Parameters
+    ----------
+    scenario : what is trained; its own policy does not count
+    policy : whose settings are varied, all else kept: DDPBuckets() (bucket_cap_mb in MiB, the
+        default), HorovodFusion() (HOROVOD_FUSION_THRESHOLD in MiB beside cycles of 1 to 50 ms, the
+        mean over four phases of the ticks), DeepSpeedBuckets() (reduce_bucket_size in elements),
+        FixedBuffer(...) (MiB)
+    noise : relative difference of iteration times that a measurement cannot tell
+    values : settings to try, in the unit above; by default round ones up to the whole model
+
+    Columns: value; cycle_ms (NaN but for Horovod); setting (text to paste); iteration_s (s);
+    scaling_factor; loss (1 - scaling factor / that of the optimum); tied (bool: within the noise of
+    the best row).
+    """
+    _noise(noise)
+    best = predict(_optimal(scenario)).scaling_factor
+    settings = variations(scenario.gradients, DDPBuckets() if policy is None else policy, values)
+    policies = [phases(setting.policy) for setting in settings]
+    swept = sweep(scenario, fusion=list(itertools.chain(*policies)))["iteration_s"].to_numpy()
+    counts = np.array(list(map(len, policies)))
+    iteration_s = np.add.reduceat(swept, np.cumsum(counts) - counts) / counts
+    factor = scenario.one_worker_s / iteration_s
+    return (
+        pd.DataFrame(settings)
+        .drop(columns="policy")
+        .assign(
+            iteration_s=iteration_s,
+            scaling_factor=factor,
+            loss=1 - factor / best,
+            tied=iteration_s <= iteration_s.min() * (1 + noise),
+        )
+    )
+
+
+def recommend(
+    scenario: Scenario,
+    noise: float = 0.01,
+    policies: Iterable = (DDPBuckets(), HorovodFusion(), DeepSpeedBuckets()),
+) -> pd.DataFrame:
+    """Return the best plain setting of each framework as text to paste, beside the optimum.
+
+    Columns: framework; setting; iteration_s (s); scaling_factor; loss (1 - scaling factor / that of
+    the optimum); tie_low and tie_high (the settings around the best, in the unit of loss_curve,
+    that differ from it by less than noise; NaN where there is no one number); default_loss (loss of
+    the policy as given, by default the framework's own defaults; NaN for the first rows); note.
+
+    The first rows are the scenario as it is, whose note says when there is no headroom, the
+    optimum, and as a list of DDP's caps the fewest messages within the noise of it. `policies`
+    gives version, workers a node and bytes an element: HorovodFusion(version="0.20.3"),
+    DeepSpeedBuckets(element_bytes=2). DeepSpeed is priced by the scenario's all_reduce, though it
+    may reduce-scatter.
+    """
+    _noise(noise)
+    optimal = _optimal(scenario)
+    best, now = predict(optimal), predict(scenario)
+    unseen_s = max(0.0, scenario.backward_s - best.timeline["end_s"].iloc[-1])
+    short = _optimal(scenario, slack_s=noise * best.iteration_s + unseen_s)
+    caps, listed = cap_list(scenario.gradients, short.fusion)
+    rows = [
+        _row("as it is", repr(scenario.fusion), now, best),
+        _row("optimum", repr(optimal.fusion), best, best),
+        _row("PyTorch DDP", caps, predict(replace(scenario, fusion=listed)), best),
+    ]
+    rows[0]["note"] = _verdict(now.iteration_s, best.iteration_s, noise)
+    rows[2]["note"] = "torch 2.13 or later"
+    for policy in policies:
+        curve = loss_curve(scenario, policy, noise)
+        chosen = curve.loc[curve["iteration_s"].idxmin()]
+        row = _row(FRAMEWORKS[type(policy)], chosen["setting"], chosen, best)
+        row["tie_low"], row["tie_high"] = _tie_zone(curve, chosen)
+        given_s = sweep(scenario, fusion=phases(policy))["iteration_s"].mean()
+        row["default_loss"] = 1 - scenario.one_worker_s / given_s / best.scaling_factor
+        if given_s <= chosen["iteration_s"] * (1 + noise):
+            row["note"] = f"keep the default: no round setting gains more than {noise:.2%}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _optimal(scenario: Scenario, slack_s: float = 0.0) -> Scenario:
+    """Return the scenario with the plan that is optimal for it as the fusion policy."""
+    plan = optimal_fusion(_ready(scenario), scenario.all_reduce, scenario.n_workers, slack_s)
+    return replace(scenario, fusion=plan)
+
+
+def _ready(scenario: Scenario) -> pd.DataFrame:
+    """Return the gradients with the times from which the scenario lets them be sent."""
+    if np.ndim(scenario.launch_s):
+        raise ValueError(
+            "launch_s: expected one number, for other policies send other messages; got "
+            f"{np.size(scenario.launch_s)}: pass replace(scenario, launch_s=0.0)"
+        )
+    earliest = scenario.launch_s if scenario.overlap else scenario.backward_s
+    ready = scenario.gradients["ready_s"].clip(upper=scenario.backward_s)
+    table = scenario.gradients.drop(columns="enqueued_s", errors="ignore")
+    return table.assign(ready_s=ready.clip(lower=max(earliest, scenario.launch_s)))
+
+
+def _arrays(gradients: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    return gradients["ready_s"].to_numpy(float), gradients["nbytes"].to_numpy("int64")
+
+
+def _piece_bytes(sizes: np.ndarray) -> int:
+    """Return a power of two of MiB that cuts all gradients together into some _PIECES at most."""
+    return MIB * 2 ** max(0, math.ceil(math.log2(max(1, sizes.sum()) / _PIECES / MIB)))
+
+
+def _predicted(scenario: Scenario, what: str, kind: str) -> dict:
+    prediction = predict(scenario)
+    return {
+        "what": what,
+        "kind": kind,
+        "n_messages": len(prediction.timeline),
+        "exposed_comm_s": prediction.exposed_comm_s,
+        "iteration_s": prediction.iteration_s,
+        "scaling_factor": prediction.scaling_factor,
+    }
+
+
+def _bound(scenario: Scenario, what: str, exposed_s: float) -> dict:
+    iteration_s = scenario.one_worker_s + exposed_s
+    return {
+        "what": what,
+        "kind": "bound",
+        "n_messages": pd.NA,
+        "exposed_comm_s": exposed_s,
+        "iteration_s": iteration_s,
+        "scaling_factor": scenario.one_worker_s / iteration_s,
+    }
+
+
+def _verdict(now_s: float, best_s: float, noise: float) -> str:
+    if now_s <= best_s * (1 + noise):
+        return f"no headroom: the optimum gains {now_s / best_s - 1:.2%}, noise {noise:.2%}"
+    return f"headroom: the optimum gains {now_s / best_s - 1:.1%}"
+
+
+def _row(framework: str, setting: str, result, best) -> dict:
+    """Return a row of recommend; result is a Prediction or a row of loss_curve."""
+    return {
+        "framework": framework,
+        "setting": setting,
+        "iteration_s": result.iteration_s,
+        "scaling_factor": result.scaling_factor,
+        "loss": 1 - result.scaling_factor / best.scaling_factor,
+        "tie_low": np.nan,
+        "tie_high": np.nan,
+        "default_loss": np.nan,
+        "note": "",
+    }
+
+
+def _tie_zone(curve: pd.DataFrame, chosen: pd.Series) -> tuple[float, float]:
+    """Return the values on both sides of the chosen row up to which all rows are tied."""
+    same = curve if pd.isna(chosen["cycle_ms"]) else curve[curve["cycle_ms"] == chosen["cycle_ms"]]
+    same = same.sort_values("value")
+    values, tied = same["value"].to_numpy(), same["tied"].to_numpy()
+    low = high = int(np.flatnonzero(values == chosen["value"])[0])
+    while low > 0 and tied[low - 1]:
+        low -= 1
+    while high < len(values) - 1 and tied[high + 1]:
+        high += 1
+    return float(values[low]), float(values[high])
+
+
+def _noise(noise):
+    expected = "noise: expected a share of the iteration time from 0 to below 1"
+    if not 0 <= one_number(noise, expected, "1 % is 0.01") < 1:
+        raise ValueError(f"{expected}, got {shown(noise)}; 1 % is 0.01")
