@@ -10,14 +10,15 @@ import pandas as pd
 
 from .card import fit_card, number, unit_of
 from .checks import numbers, one_number, shown
-from .costs import Interpolated, Piecewise, Ring
+from .costs import BatchTime, Interpolated, Piecewise, Ring
 from .estimates import Estimate, Method, infer, solve
-from .iterations import all_reduces
+from .iterations import medians
 from .regimes import shaped, steps, tangent
-from .screening import screen, warn_of_copies
+from .screening import known, screen, warn_of_copies
+from .tables import check
 from .units import GB, US
 
-CHUNK = 1 << 16  # rows predicted at a time: what is at work stays in the caches
+CHUNK = 1 << 14  # rows predicted at a time: what is at work stays in the caches
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +152,11 @@ class Fit:
             deviation = own  # the curve is as good as the measurements that it joins
         else:
             names = list(estimate.covariance)
-            slopes = np.column_stack([tangent(self.model, *points)[name] for name in names])
-            deviation = np.sqrt(np.square(slopes @ _root(estimate.covariance)).sum(axis=1))
+            columns = tangent(self.model, *points)
+            slopes = np.stack([columns[name] for name in names])
+            # einsum, since threads of a matrix product cost more than they do at such a width
+            parts = np.einsum("kj,kn->jn", _root(estimate.covariance), slopes)
+            deviation = np.sqrt(np.einsum("jn,jn->n", parts, parts))
             deviation[_moves(slopes, estimate.unseen)] = np.inf
         if np.isnan(margin):
             margin, deviation = 1.0, np.full_like(seconds, np.inf)
@@ -225,7 +229,7 @@ def fit_collective(
 
     Parameters
     ----------
-    measurements : MEASUREMENTS table, or a Run, whose all-reduces are taken
+    measurements : MEASUREMENTS table, or a Run: its messages' medians over iterations
     op : the collective to fit; a Ring is a ring of that collective
     kind : a class of cost, Link -> cost, or an instance, whose structure is kept and whose numbers
         are fitted. Of the classes Piecewise, Hierarchical and FlatRing the structure is found from
@@ -245,6 +249,40 @@ def fit_collective(
     number of workers, rows that cannot tell the parameters apart, or an argument of another kind.
     """
     return _fit(measurements, op, kind, min_bytes, Method(method, weights, quantile), outliers)
+
+
+def fit_batch_time(
+    table: pd.DataFrame,
+    x: str | None = None,
+    *,
+    method: str = "wls",
+    weights: str = "relative",
+    quantile: float = 0.5,
+) -> Fit:
+    """Fit the time of a batch on one worker: seconds = fixed_s + per_sample_s * x.
+
+    table : columns seconds (s) and x, the batch's samples; or the FLOPs of a layer, say, with
+        per_sample_s then in s a FLOP
+    x : its column; n_samples or batch unless named
+
+    Raises ValueError for a missing column, a time that is not positive, an x that is below 0 or
+    unknown, or rows that all have the same x.
+    """
+    how = Method(method, weights, quantile)
+    named = x or next((name for name in ("n_samples", "batch") if name in table), "batch")
+    check(table, {named: "samples of the batch", "seconds": "s"}, "table")
+    known(table, "seconds", np.ones(len(table), bool), above=0.0, what="table")
+    values = known(table, named, np.ones(len(table), bool), above=-1e-300, what="table")
+    if len(np.unique(values)) < 2:
+        raise ValueError(
+            f"table: {named}: expected two or more different values, got {len(np.unique(values))}; "
+            "fixed_s and per_sample_s cannot be told apart otherwise"
+        )
+    model, estimate = _estimated(BatchTime(0.0, 0.0), table, (named,), how)
+    _warn_of_held(model, estimate)
+    nothing = table.iloc[:0].assign(why=pd.Series(dtype="str"))
+    again = partial(fit_batch_time, x=named, method=method, weights=weights, quantile=quantile)
+    return Fit(model, estimate.results, table, nothing, estimate, how, (named,), again)
 
 
 def _fit(measurements, op: str, kind, min_bytes: float, how: Method, outliers: str) -> Fit:
@@ -313,7 +351,7 @@ def _measured(measurements, op: str) -> pd.DataFrame:
             f"measurements: expected a DataFrame, got {shown(measurements)}; "
             "pass a MEASUREMENTS table: read_measurements(path)"
         )
-    return all_reduces(measurements)
+    return medians(measurements, op)
 
 
 def _refuse_arguments(table: pd.DataFrame, min_bytes):
@@ -347,10 +385,11 @@ def _warn_of_held(model, estimate: Estimate):
     """Warn of prices held at 0; in a Piecewise a flat segment is nothing odd."""
     if isinstance(model, Piecewise):
         return
+    thing = "batch" if isinstance(model, BatchTime) else "link"
     for name, value in estimate.held.items():
         warnings.warn(
-            f"{name} came out at {value:.3g} s, which no link has; held at 0 and the rest fitted "
-            f"anew. Fit a narrower range of sizes, or another kind than {type(model).__name__}",
+            f"{name} came out at {value:.3g} s, which no {thing} has; held at 0 and the rest "
+            f"fitted anew. Fit a narrower range, or another kind than {type(model).__name__}",
             stacklevel=4,
         )
 
@@ -376,10 +415,9 @@ def _root(covariance: pd.DataFrame) -> np.ndarray:
 
 def _moves(slopes: np.ndarray, unseen: pd.DataFrame) -> np.ndarray:
     """Return at which points a price that the rows leave free would change the seconds."""
-    if not len(unseen):
-        return np.zeros(len(slopes), bool)
-    directions = unseen.to_numpy(float).T
-    return (np.abs(slopes @ directions) > 1e-6 * (np.abs(slopes) @ np.abs(directions))).any(axis=1)
+    directions = unseen.to_numpy(float)
+    moved, all_ = directions @ slopes, np.abs(directions) @ np.abs(slopes)
+    return (np.abs(moved) > 1e-6 * all_).any(axis=0)
 
 
 def _rising(drawn: np.ndarray, at: list[int]) -> np.ndarray:

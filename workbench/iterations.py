@@ -238,15 +238,54 @@ def all_reduces(events: pd.DataFrame) -> pd.DataFrame:
     """
     found = collectives(events)
     found = found[found["op"] == "all_reduce"]
+    _warn_of_waits(found, "all_reduces")
+    table = found.assign(seconds=found["transfer_s"], n_nodes=pd.NA).astype({"n_nodes": "Int64"})
+    return table[list(MEASUREMENTS)].reset_index(drop=True)
+
+
+def _warn_of_waits(found: pd.DataFrame, what: str):
     partly = (found["n_ranks_seen"] < found["n_workers"]).fillna(False)
     if partly.any():
         warnings.warn(
-            f"all_reduces: {partly.sum()} of {len(found)} messages are seen from some of their "
+            f"{what}: {partly.sum()} of {len(found)} messages are seen from some of their "
             "ranks only, so their time includes waiting for the others. Load all ranks together",
+            stacklevel=3,
+        )
+
+
+def medians(events: pd.DataFrame, op: str = "all_reduce") -> pd.DataFrame:
+    """MEASUREMENTS of a run's collectives, each message once: the median over iterations.
+
+    A message is known by its place among those of its op in an iteration, its size and workers.
+    `n_iterations`, `seconds_min` and `seconds_max` keep the spread. Times are transfer times, never
+    the wait for stragglers; messages of unknown size or workers, and those whose ranks' clocks
+    leave no time, are left out with a warning. Raises ValueError when none is left.
+    """
+    found = collectives(events)
+    found = found[found["op"] == op]
+    _warn_of_waits(found, "medians")
+    unknown = (found["nbytes"].isna() | found["n_workers"].isna()).to_numpy()
+    none = ~unknown & ~(found["transfer_s"] > 0).to_numpy()
+    if (unknown | none).all():
+        raise ValueError(
+            f"events: expected messages of {op} with a size, workers and a time; got {len(found)}, "
+            f"{unknown.sum()} of unknown size or workers, {none.sum()} without a time"
+        )
+    if (unknown | none).any():
+        warnings.warn(
+            f"medians: left out {unknown.sum()} of {len(found)} messages of unknown size or "
+            f"workers and {none.sum()} without a time",
             stacklevel=2,
         )
-    table = found.assign(seconds=found["transfer_s"], n_nodes=pd.NA).astype({"n_nodes": "Int64"})
-    return table[list(MEASUREMENTS)].reset_index(drop=True)
+    found = found[~(unknown | none)]
+    place = found.groupby("iteration").cumcount()
+    keys = ["op", "n_workers", "nbytes"]
+    joined = found.assign(place=place).groupby(["place", *keys], sort=False, observed=True)
+    table = joined["transfer_s"].agg(
+        seconds="median", n_iterations="size", seconds_min="min", seconds_max="max"
+    )
+    table = table.reset_index().assign(n_nodes=pd.NA).astype({"n_nodes": "Int64"})
+    return table[[*MEASUREMENTS, "n_iterations", "seconds_min", "seconds_max"]]
 
 
 def gradients(run, sizes: pd.DataFrame | None = None) -> pd.DataFrame:

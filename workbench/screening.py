@@ -171,9 +171,9 @@ def _reasons(measurements: pd.DataFrame, op: str, min_bytes: float) -> np.ndarra
     if other.all():
         found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
         raise ValueError(f"measurements: op: expected rows of {op}, found {found}")
-    _known(measurements, "seconds", ~other, above=0.0)
-    nbytes = _known(measurements, "nbytes", ~other, above=-1.0)
-    n_workers = _known(measurements, "n_workers", ~other, above=0.0)
+    known(measurements, "seconds", ~other, above=0.0)
+    nbytes = known(measurements, "nbytes", ~other, above=-1.0)
+    n_workers = known(measurements, "n_workers", ~other, above=0.0)
     reasons = {
         f"op is not {op}": other,
         "a lone worker sends nothing": n_workers == 1,
@@ -183,15 +183,17 @@ def _reasons(measurements: pd.DataFrame, op: str, min_bytes: float) -> np.ndarra
     return np.select(list(reasons.values()), list(reasons), "").astype(object)
 
 
-def _known(measurements: pd.DataFrame, name: str, wanted: np.ndarray, above: float) -> np.ndarray:
+def known(
+    table: pd.DataFrame, name: str, wanted: np.ndarray, above: float, what: str = "measurements"
+) -> np.ndarray:
     """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
-    values = pd.to_numeric(measurements[name], errors="coerce").astype("Float64")
+    values = pd.to_numeric(table[name], errors="coerce").astype("Float64")
     values = values.to_numpy(float, na_value=np.nan)
     wrong = wanted & ~((values > above) & (values < np.inf))
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"measurements: {name} of row {row}: expected a known number above {above:g}, "
-            f"got {measurements[name].iloc[row]}. Correct the row or drop it"
+            f"{what}: {name} of row {row}: expected a known number above {above:g}, "
+            f"got {table[name].iloc[row]}. Correct the row or drop it"
         )
     return values
