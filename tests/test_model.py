@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.costs import Affine, Link, Ring
-from workbench.fusion import DDPBuckets, OneMessage, PerTensor, fuse
+from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor, fuse
 from workbench.iterations import iterations
+from workbench.jitter import NormalJitter, SampleJitter
 from workbench.timeline import Scenario, last_end, predict, schedule, sweep
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
@@ -188,3 +189,135 @@ def test_a_predicted_timeline_is_a_fixed_point_of_the_recursion(scenario):
     timeline = predict(scenario).timeline
     again = schedule(timeline, timeline["end_s"] - timeline["start_s"], timeline["start_s"])
     np.testing.assert_allclose(again["start_s"], timeline["start_s"], rtol=1e-12, atol=1e-12)
+
+
+RESULTS = ["iteration_s", "exposed_comm_s", "scaling_factor"]
+
+
+@st.composite
+def rich_scenarios(draw) -> Scenario:
+    """Any small training run with whatever a Scenario may add to the plain model."""
+    plain = draw(scenarios())
+    late = st.floats(0, 0.05)
+    launch_s = draw(late)
+    fusion = draw(st.sampled_from([plain.fusion, HorovodFusion(cycle_s=2e-3)]))
+    if isinstance(fusion, PerTensor) and draw(st.booleans()):
+        n = len(plain.gradients)
+        launch_s = np.array(draw(st.lists(late, min_size=n, max_size=n)))
+    durations = draw(st.lists(st.floats(0.1, 0.2), min_size=2, max_size=9))
+    jitters = [None, NormalJitter(draw(st.floats(0, 1e-2))), SampleJitter(durations)]
+    m = draw(st.integers(1, 3))
+    return replace(
+        plain,
+        fusion=fusion,
+        one_worker_s=max(plain.one_worker_s, m * plain.backward_s),
+        micro_batches=m,
+        n_streams=draw(st.integers(1, 3)),
+        slowdown=draw(st.sampled_from([0.0, 0.05, 0.5])),
+        jitter=draw(st.sampled_from(jitters)),
+        launch_s=launch_s,
+        fixed_s=draw(st.sampled_from([0.0, 2e-3])),
+    )
+
+
+@repeatable
+@given(rich_scenarios())
+def test_every_field_is_swept_as_it_is_predicted(scenario):
+    prediction = predict(scenario)
+    for field in ("one_worker_s", "n_workers", "slowdown", "jitter", "launch_s", "n_streams"):
+        row = sweep(scenario, **{field: [getattr(scenario, field)]}).iloc[0]
+        expected = [getattr(prediction, name) for name in RESULTS]
+        assert row[RESULTS].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@repeatable
+@given(rich_scenarios())
+def test_every_field_measures_back_to_the_nanosecond(scenario):
+    prediction = predict(scenario)
+    measured = iterations(prediction.to_events()).squeeze()
+    fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
+    compute_s = scenario.one_worker_s + prediction.slowed_s + prediction.jitter_s
+    assert measured["exposed_comm_s"] == pytest.approx(prediction.exposed_comm_s, abs=1e-9)
+    assert measured["duration_s"] == pytest.approx(prediction.iteration_s, abs=1e-9)
+    assert measured["compute_s"] == pytest.approx(compute_s, abs=1e-9)
+    assert measured["idle_s"] == pytest.approx(prediction.idle_s + fixed_s, abs=1e-9)
+
+
+@repeatable
+@given(rich_scenarios())
+def test_a_scaling_factor_lies_above_0_and_reaches_1_at_most(scenario):
+    prediction = predict(scenario)
+    assert 0 < prediction.scaling_factor <= 1
+    assert 0 <= prediction.exposed_comm_s <= total_cost(scenario) * (1 + 1e-9) + 1e-9
+
+
+@repeatable
+@given(rich_scenarios())
+def test_one_worker_scales_perfectly_whatever_the_fields(scenario):
+    assert predict(replace(scenario, n_workers=1)).scaling_factor == 1
+
+
+@repeatable
+@given(rich_scenarios())
+def test_a_free_link_slows_nothing_however_many_the_streams(scenario):
+    free = replace(scenario, all_reduce=Ring(Link(0, 0)), jitter=None, launch_s=0.0, fixed_s=0.0)
+    free = replace(free, fusion=DDPBuckets())  # Horovod's clock takes time whatever the link
+    assert predict(free).scaling_factor == 1
+
+
+@repeatable
+@given(rich_scenarios())
+def test_more_workers_never_scale_better_with_slowdown_jitter_and_launches(scenario):
+    factors = sweep(replace(scenario, n_streams=1), n_workers=range(1, 100))["scaling_factor"]
+    assert factors.diff().max() <= 1e-12
+
+
+@repeatable
+@given(rich_scenarios(), st.sampled_from(["alpha", "beta"]), st.floats(1, 100))
+def test_a_dearer_link_never_scales_better_whatever_the_fields_of_one_queue(s, parameter, factor):
+    one = replace(s, n_streams=1)
+    link = one.all_reduce.link
+    dearer = replace(link, **{parameter: factor * getattr(link, parameter)})
+    worse = predict(replace(one, all_reduce=Ring(dearer)))
+    assert worse.scaling_factor <= predict(one).scaling_factor + 1e-12
+
+
+@repeatable
+@given(scenarios(), st.floats(0, 1))
+def test_slowed_compute_has_the_closed_form_of_the_shifted_ready_times(scenario, f):
+    # each s of message before a bucket keeps compute back by f / (1 + f)
+    prediction = predict(replace(scenario, slowdown=f, overlap=True))
+    table = fuse(scenario.gradients, scenario.fusion)
+    costs = scenario.all_reduce(table["nbytes"].to_numpy(), scenario.n_workers)
+    ready, lost = table["ready_s"].to_numpy(), f / (1 + f)
+    ends = [ready[k] + lost * costs[:k].sum() + costs[k:].sum() for k in range(len(costs))]
+    end = max(scenario.backward_s + lost * costs.sum(), *ends)
+    tail_s = scenario.one_worker_s - scenario.backward_s
+    assert prediction.iteration_s == pytest.approx(tail_s + end)
+
+
+@repeatable
+@given(rich_scenarios())
+def test_the_explanation_accounts_for_every_start_and_end(scenario):
+    table = predict(scenario).explain()
+    reasons = table[["ready_s", "previous_end_s", "launch_s"]]
+    assert table["start_s"].tolist() == pytest.approx(reasons.max(axis=1).tolist(), abs=1e-9)
+    took = table["end_s"] - table["start_s"]
+    assert took.tolist() == pytest.approx((table["seconds"] + table["shared_s"]).tolist(), abs=1e-9)
+
+
+@repeatable
+@given(rich_scenarios())
+def test_fields_at_their_defaults_give_the_plain_model(scenario):
+    defaults = dict(micro_batches=1, n_streams=1, slowdown=0.0, jitter=None, launch_s=0.0)
+    prediction = predict(replace(scenario, **defaults, fixed_s=0.0, fusion=DDPBuckets()))
+    seconds = [2 * (scenario.n_workers - 1) * scenario.all_reduce.link.alpha] * len(
+        prediction.timeline
+    )
+    link, n = scenario.all_reduce.link, scenario.n_workers
+    end = -np.inf
+    for latency, row in zip(seconds, prediction.timeline.itertuples(), strict=True):
+        begin = row.ready_s if scenario.overlap else scenario.backward_s
+        end = max(begin, end) + latency + 2 * (n - 1) / n * row[2] * link.beta
+    exposed = max(0.0, end - scenario.backward_s)
+    assert prediction.iteration_s == pytest.approx(scenario.one_worker_s + exposed)

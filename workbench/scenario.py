@@ -8,11 +8,22 @@ import numpy as np
 import pandas as pd
 
 from .checks import check_callable, numbers, one_number, shown, whole_workers
-from .costs import LinkCost
-from .fusion import DDPBuckets, OneMessage, PerTensor, check_gradients
+from .fusion import (
+    DDPBuckets,
+    DeepSpeedBuckets,
+    FixedBuffer,
+    HorovodFusion,
+    MergedGradients,
+    OneMessage,
+    OptimalFusion,
+    PerTensor,
+    Plan,
+    check_gradients,
+)
 from .units import format_bytes, format_seconds
 
-_POLICIES = (PerTensor, OneMessage, DDPBuckets)
+_POLICIES = (PerTensor, OneMessage, FixedBuffer, DDPBuckets, DeepSpeedBuckets, HorovodFusion)
+_POLICIES += (MergedGradients, OptimalFusion, Plan)
 _ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
 _OTHER_UNIT = 0.02  # backward takes about two thirds of an iteration; milliseconds as s, 1/1000
 
@@ -38,7 +49,7 @@ class Scenario:
     n_streams : queues that share the link; bucket k waits for bucket k - n_streams only, and m
         messages that transfer side by side run at 1/m of the bandwidth (see `queues.share`)
     slowdown : f from 0 up; compute runs 1 + f times slower while a message is in flight, so ready
-        times and the end of backward move: that is `slowed`
+        times and the end of backward move: that is `slowed`. f = fit_slowdown(run).factor - 1
     jitter : n_workers -> s by which the slowest worker is later than the mean one, such as
         SampleJitter(durations); added to Tn. None for workers that are always alike
     launch_s : when the host launches the messages, s since backward began, one number or one a
@@ -105,7 +116,8 @@ class Scenario:
         return "".join(f", {words}" for words, told in parts.items() if told)
 
     def _refuse_swapped(self):
-        if isinstance(self.fusion, LinkCost) or isinstance(self.all_reduce, _POLICIES):
+        cost_for_policy = hasattr(self.fusion, "with_parameters")  # what costs have
+        if cost_for_policy or isinstance(self.all_reduce, _POLICIES):
             raise ValueError(
                 f"expected all_reduce a cost and fusion a policy, got {shown(self.all_reduce)} and "
                 f"{shown(self.fusion)}; name the two: all_reduce=..., fusion=..."
@@ -262,7 +274,7 @@ FIELDS = {
     ),
     "micro_batches": _whole("micro_batches"),
     "n_streams": _whole("n_streams"),
-    "slowdown": _amount("slowdown", "0.1 makes compute 10 % slower beside a message"),
+    "slowdown": _amount("slowdown", "0.1 is 10 % slower: fit_slowdown(run).factor - 1"),
     "jitter": _jitter,
     "launch_s": _launch,
     "fixed_s": _amount("fixed_s", "give it in s"),

@@ -37,8 +37,8 @@ class ShardedPrediction:
     """What is predicted of sharded training: iteration_s = T1 + exposed, slowed, jitter and fixed.
 
     timeline : a row a task: op (forward, backward, all_gather, reduce_scatter), unit (bucket's
-        number in the order of backward), nbytes (<NA> for compute), start_s and end_s (s since the
-        iteration began)
+        number in the order of backward; after the last, backward beyond the last gradient), nbytes
+        (<NA> for compute), start_s and end_s (s since the iteration began)
     scaling_factor : T1 / iteration_s
     """
 
@@ -111,7 +111,7 @@ def predict_sharded(
     tasks = [Task(lanes[op], *works[op][unit], after) for op, unit, after in order]
     start_s, end_s = replay(tasks, scenario.slowdown)
     ops, units, _ = zip(*order, strict=True)
-    nbytes = table["nbytes"].astype("Int64").iloc[list(units)].array
+    nbytes = table["nbytes"].astype("Int64").reindex(units).array
     timeline = pd.DataFrame(
         {"op": pd.array(ops, dtype="str"), "unit": units, "nbytes": nbytes}
     ).assign(start_s=start_s, end_s=end_s)
@@ -137,9 +137,10 @@ def _prediction(scenario: Scenario, timeline: pd.DataFrame) -> ShardedPrediction
 def _compute(scenario: Scenario, table: pd.DataFrame) -> dict:
     """Return s of forward and backward of each unit when no message is in flight."""
     ready = table["ready_s"].clip(upper=scenario.backward_s).to_numpy()
-    backward = np.diff(np.r_[ready[:-1], scenario.backward_s], prepend=0.0)
-    whole_s = scenario.backward_s
-    shares = backward / whole_s if whole_s else np.full(len(table), 1 / len(table))
+    backward = np.diff(np.r_[ready, scenario.backward_s], prepend=0.0)  # the last: what is left
+    shares = np.full(len(ready), 1 / len(ready))
+    if ready[-1] > 0:
+        shares = backward[:-1] / ready[-1]
     forward_s = max(0.0, scenario.one_worker_s - scenario.backward_s)
     forward = forward_s * shares
     return {
@@ -172,8 +173,9 @@ def _order(kind: str, n: int, prefetch: bool, ahead: int) -> list[tuple]:
         if gathered and prefetch and unit + 1 < n:
             add("all_gather", unit + 1, ("forward", unit + 1), ("backward", unit + 1 - ahead))
         add("reduce_scatter", unit, ("backward", unit))
+    add("backward", n)
     if kind == "zero 2":
-        last = [("reduce_scatter", n - 1), ("backward", n - 1)]
+        last = [("reduce_scatter", n - 1), ("backward", n)]
         for unit in range(n):
             add("all_gather", unit, *last)
     return rows

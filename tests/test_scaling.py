@@ -1,0 +1,90 @@
+"""Strong and weak scaling: against numbers by hand and against each other."""
+
+import numpy as np
+import pytest
+from test_timeline import scenario
+
+from workbench.costs import BatchTime, Link, Ring
+from workbench.scaling import SCALING, strong_scaling, weak_scaling, with_compute
+from workbench.timeline import predict
+
+COUNTS = [1, 2, 4, 16]
+
+
+def ring():
+    return scenario(all_reduce=Ring(Link(0.01, 1e-4)))
+
+
+def test_weak_scaling_by_hand():
+    # 10 s alone, 15 s on two workers: 2 batches in 1.5 times the time
+    (row,) = weak_scaling(scenario(), [2]).to_dict("records")
+    assert row["speedup"] == pytest.approx(2 * 10 / 15)
+    assert row["efficiency"] == row["scaling_factor"] == pytest.approx(10 / 15)
+
+
+def test_strong_scaling_by_hand():
+    # half of the batch takes half of the 10 s: gradients at 0.5, 1 and 2 s, backward until 2.5;
+    # messages of 2, 3 and 4 s end at 2.5, 5.5 and 9.5, so 7 s are exposed
+    (row,) = strong_scaling(scenario(), [2], lambda n: 10 / n).to_dict("records")
+    assert row["one_worker_s"] == 5 and row["exposed_comm_s"] == pytest.approx(7)
+    assert row["speedup"] == pytest.approx(10 / 12)
+    assert row["efficiency"] == pytest.approx(10 / 12 / 2)
+    assert row["scaling_factor"] == pytest.approx(5 / 12)
+
+
+def test_one_worker_is_the_measure_of_both():
+    for table in (weak_scaling(ring(), [1]), strong_scaling(ring(), [1], lambda n: 3.0 / n)):
+        assert table[["scaling_factor", "speedup", "efficiency"]].squeeze().tolist() == [1, 1, 1]
+
+
+def test_a_batch_that_costs_the_same_whatever_its_size_makes_strong_scaling_pointless():
+    # no compute is saved, so Tn is that of weak scaling and no sample is won
+    strong = strong_scaling(ring(), COUNTS, lambda n: 10.0)
+    weak = weak_scaling(ring(), COUNTS)
+    np.testing.assert_allclose(strong["iteration_s"], weak["iteration_s"])
+    np.testing.assert_allclose(strong["speedup"], weak["scaling_factor"])
+
+
+def test_strong_scaling_with_the_time_of_a_batch_is_amdahls_law_on_a_free_link():
+    # 2 s whatever the batch and 8 s for 32 samples: a fifth is serial
+    batch_time = BatchTime(2.0, 0.25)
+    free = scenario(all_reduce=Ring(Link(0, 0)))
+    table = strong_scaling(free, COUNTS, lambda n: float(batch_time(32 / n)))
+    n = table["n_workers"]
+    np.testing.assert_allclose(table["speedup"], 1 / (0.2 + 0.8 / n))
+
+
+def test_strong_scaling_never_beats_weak_scaling():
+    strong, weak = strong_scaling(ring(), COUNTS, lambda n: 10 / n), weak_scaling(ring(), COUNTS)
+    assert (strong["efficiency"] <= weak["efficiency"] + 1e-12).all()
+
+
+def test_both_tables_have_the_same_columns():
+    assert list(weak_scaling(ring(), [2])) == list(SCALING)
+    assert list(strong_scaling(ring(), [2], lambda n: 10 / n)) == list(SCALING)
+
+
+def test_compute_twice_as_fast_is_ready_in_half_the_time():
+    faster = with_compute(scenario(), 5.0)
+    assert faster.gradients["ready_s"].tolist() == [0.5, 1, 2]
+    assert (faster.one_worker_s, faster.backward_s) == (5, 2.5)
+    assert scenario().gradients["ready_s"].tolist() == [1, 2, 4]
+
+
+def test_compute_as_it_was_predicts_what_it_did():
+    again = with_compute(with_compute(ring(), 3.0), 10.0)
+    assert predict(again).iteration_s == pytest.approx(predict(ring()).iteration_s)
+
+
+@pytest.mark.parametrize(
+    ("one_worker_s", "message"),
+    [
+        (5.0, "one_worker_s: expected a callable, got 5; write lambda"),
+        (lambda n: -1.0, "one_worker_s: expected s above 0, got -1"),
+        (lambda n: "1", "one_worker_s: expected one number of s, got '1'"),
+        (lambda n: np.nan, "one_worker_s: expected s above 0, got nan"),
+    ],
+)
+def test_a_time_of_a_share_that_cannot_be_is_refused(one_worker_s, message):
+    with pytest.raises(ValueError, match=message):
+        strong_scaling(scenario(), [2], one_worker_s)
