@@ -2,7 +2,7 @@
 
 import itertools
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.costs import Affine, Link, Ring
+from workbench.costs import Affine, HalvingDoubling, Link, Ring, Tree
 from workbench.fits import fit_all_reduce
-from workbench.fusion import DDPBuckets, OneMessage, PerTensor
+from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.iterations import collectives, iterations
+from workbench.jitter import NormalJitter
+from workbench.scenario import FIELDS as scenario_fields
 from workbench.tables import EVENTS, TIMELINE
 from workbench.timeline import Scenario, last_end, predict, schedule, sweep
 
@@ -168,7 +170,10 @@ def test_a_sweep_without_a_grid_is_the_prediction():
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ({"workers": [1, 2]}, "gradients, one_worker_s, .*n_workers, .*overlap, .*fixed_s; got 'workers'"),
+        (
+            {"workers": [1, 2]},
+            "gradients, .*n_workers, .*overlap, .*fixed_s; got 'workers'",
+        ),
         ({"n_workers": 8}, r"n_workers: expected a list of values, got 8; write n_workers=\["),
         ({"n_workers": "8"}, "n_workers: expected a list of values, got '8'"),
         ({"n_workers": None}, "n_workers: expected a list of values, got None"),
@@ -344,6 +349,127 @@ def test_predicted_messages_measure_as_scheduled():
     )
     assert again["start_s"].tolist() == pytest.approx(prediction.timeline["start_s"].tolist())
     assert found["n_workers"].tolist() == [2, 2, 2]
+
+
+def test_accumulated_micro_batches_share_one_exposed_time():
+    # the last of two passes sends: 5 s exposed beside 10 s as before
+    assert predict(scenario(micro_batches=2)).iteration_s == pytest.approx(15)
+
+
+def test_two_streams_by_hand():
+    # transfers of 2, 4 and 6 s, no latency: 0 alone from 1 to 2 (1 s done), then with 1 at half
+    # speed until 4; 2 starts at 4 behind 0, beside 1 (3 s left) until 10, and ends at 13
+    table = predict(scenario(n_streams=2, all_reduce=Affine(Link(0.0, 0.002)))).timeline
+    assert table["start_s"].tolist() == pytest.approx([1, 2, 4])
+    assert table["end_s"].tolist() == pytest.approx([4, 10, 13])
+
+
+def test_a_slowdown_by_hand():
+    # f = 1: message 0 from 1 to 3, in which 1 s of work is done: gradient 1 is ready at 3, message
+    # 1 from 3 to 6; work is at 3.5 then, so gradient 2 is ready at 6.5, message 2 ends at 10.5;
+    # the last second of backward takes two of them, until 8.5
+    prediction = predict(scenario(slowdown=1.0))
+    assert prediction.timeline["ready_s"].tolist() == pytest.approx([1, 3, 6.5])
+    assert prediction.timeline["start_s"].tolist() == pytest.approx([1, 3, 6.5])
+    assert prediction.slowed_s == pytest.approx(3.5)
+    assert prediction.exposed_comm_s == pytest.approx(2)
+    assert prediction.iteration_s == pytest.approx(15.5)
+
+
+def test_nothing_is_slowed_without_overlap():
+    prediction = predict(scenario(slowdown=1.0, overlap=False))
+    assert prediction.slowed_s == 0 and prediction.iteration_s == pytest.approx(10 + 2 + 3 + 4)
+
+
+def test_waiting_for_the_host_after_backward_is_idle_and_not_communication():
+    # the last message is launched at 8: nothing runs from 6 to 8, it ends at 12
+    prediction = predict(scenario(launch_s=[0.0, 0.0, 8.0]))
+    assert prediction.idle_s == pytest.approx(2)
+    assert prediction.exposed_comm_s == pytest.approx(1 + 4)
+    assert prediction.iteration_s == pytest.approx(17)
+
+
+def test_jitter_and_fixed_time_come_on_top_for_two_workers_or_more():
+    changes = {"jitter": lambda n: 0.1 * (n - 1), "fixed_s": 0.5}
+    assert predict(scenario(**changes)).iteration_s == pytest.approx(15 + 0.1 + 0.5)
+    assert predict(scenario(n_workers=1, **changes)).iteration_s == 10
+
+
+def test_a_prediction_tells_what_it_adds():
+    words = repr(predict(scenario(slowdown=1.0, jitter=lambda n: 0.25))).splitlines()[1]
+    assert words.endswith("exposed communication 2.00 s, slowed 3.50 s, jitter 250 ms, 3 messages")
+
+
+FIELDS = {
+    "gradients": [scenario().gradients, scenario().gradients.assign(ready_s=[0.0, 3.0, 3.5])],
+    "one_worker_s": [10.0, 20.0],
+    "backward_s": [4.5, 5.0],
+    "n_workers": [1, 3, 8],
+    "all_reduce": [Ring(Link(0.05, 0.004)), Tree(Link(0.1, 0.001)), lambda nbytes, n: nbytes / n],
+    "fusion": [PerTensor(), OneMessage(), HorovodFusion(cycle_s=1.0)],
+    "overlap": [True, False],
+    "micro_batches": [1, 2],
+    "n_streams": [1, 2],
+    "slowdown": [0.0, 0.3],
+    "jitter": [None, NormalJitter(0.1)],
+    "launch_s": [0.0, 4.0],
+    "fixed_s": [0.0, 0.5],
+}
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(FIELDS, 2)))
+def test_a_sweep_over_any_two_fields_is_what_predict_says(first, second):
+    base = scenario(all_reduce=Ring(Link(0.05, 0.004)), n_workers=4, slowdown=0.1, launch_s=2.0)
+    table = sweep(base, **{first: FIELDS[first], second: FIELDS[second]})
+    pairs = itertools.product(FIELDS[first], FIELDS[second])
+    each = [predict(replace(base, **{first: a, second: b})) for a, b in pairs]
+    for name in RESULTS:
+        expected = [getattr(prediction, name) for prediction in each]
+        assert table[name].tolist() == pytest.approx(expected)
+
+
+def test_every_field_of_a_scenario_is_swept_and_checked():
+    names = [field.name for field in fields(Scenario)]
+    assert sorted(FIELDS) == sorted(names) == sorted(scenario_fields)
+
+
+@pytest.mark.parametrize("kind", [Ring, Tree, HalvingDoubling, Affine])
+def test_links_of_one_collective_are_swept_together_as_one_by_one(kind, rng):
+    links = [Link(*pair) for pair in rng.uniform(0, [0.1, 0.01], size=(7, 2))]
+    costs = [kind(link) for link in links] + [Ring(Link(0.2, 0.001), op="broadcast")]
+    table = sweep(scenario(), n_workers=[2, 5], all_reduce=costs)
+    expected = [
+        predict(scenario(n_workers=n, all_reduce=cost)).iteration_s
+        for n in (2, 5)
+        for cost in costs
+    ]
+    assert table["iteration_s"].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_cost_of_its_own_making_is_called_as_it_is():
+    class Twice(Ring):
+        def __call__(self, nbytes, n_workers):
+            return 2 * super().__call__(nbytes, n_workers)
+
+    costs = [Twice(Link(0.05, 0.004)), Twice(Link(0.01, 0.002))]
+    table = sweep(scenario(), all_reduce=costs)
+    expected = [predict(scenario(all_reduce=cost)).iteration_s for cost in costs]
+    assert table["iteration_s"].tolist() == pytest.approx(expected)
+
+
+def test_a_long_sweep_is_cut_into_blocks_without_a_trace(monkeypatch):
+    base = scenario(all_reduce=Ring(Link(0.05, 0.004)))
+    whole = sweep(base, n_workers=range(1, 300), slowdown=[0.0, 0.2])
+    monkeypatch.setattr("workbench.timeline._BLOCK", 50)
+    pd.testing.assert_frame_equal(
+        sweep(base, n_workers=range(1, 300), slowdown=[0.0, 0.2]), whole, check_exact=True
+    )
+
+
+def test_a_million_workers_are_one_number_of_workers():
+    table = sweep(scenario(all_reduce=Ring(Link(0, 1e-3))), n_workers=[1, 1_000, 1_000_000])
+    # a ring moves at most twice the bytes: 2, 4 and 6 s, one after another from 1 s on
+    assert table["exposed_comm_s"].tolist() == pytest.approx([0, 8, 8], abs=0.02)
 
 
 def test_one_worker_sends_no_message():

@@ -3,6 +3,7 @@
 import textwrap
 import warnings
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import pandas as pd
@@ -226,7 +227,7 @@ def _whole(name: str):
     def check(value):
         expected = f"{name}: expected one whole number from 1 up"
         one_number(value, expected, f"write {name}=2")
-        if not (value >= 1 and value == int(value)):
+        if not (1 <= value < np.inf and value == int(value)):
             raise ValueError(f"{expected}, got {shown(value)}")
 
     return check
@@ -251,12 +252,13 @@ def _jitter(jitter):
 
 
 def _launch(launch_s):
-    values = launch_s if np.ndim(launch_s) else [launch_s]
-    try:
-        one_each(values, len(values), "launch_s")
-    except (TypeError, ValueError) as error:
-        what = "launch_s: expected finite s since backward began, one number or one a bucket"
-        raise ValueError(f"{what}; got {shown(launch_s)}") from error
+    values = np.asarray(pd.Series(launch_s, dtype=object))
+    plain = all(isinstance(v, Real) and not isinstance(v, bool) and abs(v) < np.inf for v in values)
+    if not (plain and len(values)):
+        raise ValueError(
+            "launch_s: expected finite s since backward began, one number or one a bucket; "
+            f"got {shown(launch_s)}"
+        )
 
 
 # the check of each field, alone; those of two fields together are Scenario's

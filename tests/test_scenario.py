@@ -1,0 +1,105 @@
+"""What a Scenario adds to the plain model: how it reads, and what it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_timeline import scenario
+
+from workbench.fusion import FixedBuffer, HorovodFusion
+from workbench.jitter import NormalJitter
+from workbench.scenario import Scenario, host_launches, seconds_alone, seconds_late
+from workbench.timeline import Scenario as OfTimeline
+from workbench.timeline import predict, sweep
+
+
+def test_a_scenario_is_the_same_wherever_it_is_imported_from():
+    assert OfTimeline is Scenario
+
+
+def test_a_scenario_says_what_it_adds_to_the_plain_model():
+    rich = scenario(
+        micro_batches=2,
+        n_streams=3,
+        slowdown=0.125,
+        jitter=NormalJitter(0.1),
+        launch_s=1.0,
+        fixed_s=0.25,
+    )
+    assert (
+        repr(rich)
+        .splitlines()[0]
+        .endswith(
+            "backward 5.00 s, 2 micro-batches, 3 streams, compute slowed by 12.5 %, jitter, "
+            "launch times, 250 ms besides"
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"micro_batches": 0}, "micro_batches: expected one whole number from 1 up, got 0"),
+        ({"micro_batches": 1.5}, "micro_batches: expected one whole number from 1 up, got 1.5"),
+        ({"micro_batches": True}, "micro_batches: .*got True; write micro_batches=2"),
+        ({"micro_batches": 3}, "at most one_worker_s, 10 s for each of 3 micro-batches; got 5, "),
+        ({"n_streams": 0}, "n_streams: expected one whole number from 1 up, got 0"),
+        ({"n_streams": "2"}, "n_streams: expected one whole number from 1 up, got '2'"),
+        ({"n_streams": np.inf}, "n_streams: expected one whole number from 1 up, got inf"),
+        ({"slowdown": -0.1}, "slowdown: expected finite numbers from 0 up, got -0.1"),
+        ({"slowdown": None}, r"slowdown: .*got None; .*fit_slowdown\(run\).factor - 1"),
+        ({"fixed_s": np.nan}, "fixed_s: expected finite numbers from 0 up, got nan"),
+        ({"fixed_s": [1.0]}, "fixed_s: expected one finite number from 0 up, got list; give it"),
+        ({"jitter": 0.1}, r"jitter: expected a callable, got 0.1; write NormalJitter\(std_s\)"),
+        ({"jitter": NormalJitter}, r"jitter: got the class NormalJitter; write NormalJitter"),
+        ({"launch_s": np.nan}, "launch_s: expected finite s since backward began, .*; got nan"),
+        ({"launch_s": "1"}, "launch_s: expected finite s since backward began, .*; got '1'"),
+        ({"launch_s": [1.0, pd.NA]}, "launch_s: expected finite s since backward began, .*; got"),
+        ({"launch_s": True}, "launch_s: expected finite s since backward began, .*; got True"),
+        ({"all_reduce": FixedBuffer(2**20)}, "expected all_reduce a cost and fusion a policy"),
+    ],
+)
+def test_a_field_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        scenario(**changes)
+    (name,) = changes
+    if name not in ("all_reduce", "micro_batches"):
+        with pytest.raises(ValueError, match=message):
+            sweep(scenario(), **{name: [changes[name]]})
+
+
+def test_as_many_launches_as_buckets_are_expected():
+    with pytest.raises(ValueError, match="launch_s: expected one number or 3, .*; got 2"):
+        predict(scenario(launch_s=[1.0, 2.0]))
+    with pytest.raises(ValueError, match="launch_s: expected one number or 3, .*; got 2"):
+        sweep(scenario(), launch_s=[[1.0, 2.0]])
+
+
+def test_a_sweep_names_the_combination_whose_times_cannot_be():
+    # 5 s of backward thrice is 15 s, beyond 10 s but not beyond 20 s
+    with pytest.raises(ValueError, match="at most one_worker_s, 10 s for each of 3 micro-batches"):
+        sweep(scenario(), micro_batches=[1, 3], one_worker_s=[20.0, 10.0])
+    assert len(sweep(scenario(), micro_batches=[1, 3], one_worker_s=[20.0, 15.0])) == 4
+
+
+def test_many_micro_batches_leave_a_short_backward_without_a_warning():
+    # backward is 1 % of T1, but there are 50 of them
+    assert scenario(one_worker_s=500.0, micro_batches=50).micro_batches == 50
+
+
+def test_a_policy_with_a_clock_tells_its_launches():
+    policy = HorovodFusion(threshold_bytes=2**20, cycle_s=1.5, version="0.20.3")
+    launched = predict(scenario(fusion=policy)).timeline
+    assert (launched["start_s"] >= launched["launch_s"]).all()
+    assert host_launches(launched, 2.0).tolist() == np.maximum(launched["launch_s"], 2).tolist()
+
+
+def test_a_cost_or_a_jitter_that_is_no_time_is_refused():
+    with pytest.raises(ValueError, match="all_reduce: expected a cost of finite s .*-1 to -1"):
+        seconds_alone(lambda nbytes, n: -1.0, [8, 9], 2)
+    with pytest.raises(ValueError, match="jitter: expected finite s from 0 up .* gave -1 to -1"):
+        seconds_late(lambda n: -1.0, [2, 3])
+
+
+def test_a_lone_worker_waits_for_nobody():
+    assert seconds_late(lambda n: 1.0 + 0 * n, [1, 2]).tolist() == [0, 1]
+    assert seconds_alone(lambda nbytes, n: 1.0, 8, [1, 2]).tolist() == [0, 1]
