@@ -1,6 +1,4 @@
-"""Fusion: what each policy groups, torch's own buckets, and nothing lost on the way."""
-
-from pathlib import Path
+"""Fusion: nothing lost on the way from gradients to buckets, and what is refused."""
 
 import numpy as np
 import pandas as pd
@@ -8,11 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.fusion import DDPBuckets, OneMessage, PerTensor, fuse
-from workbench.units import MIB
-
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
-
+from workbench.fusion import DDPBuckets, OneMessage, PerTensor, Timed, fuse, partition
 
 repeatable = settings(deadline=None, derandomize=True)
 
@@ -22,85 +16,6 @@ def gradients(sizes, ready=None) -> pd.DataFrame:
     return pd.DataFrame(
         {"name": [f"g{i}" for i in range(len(sizes))], "nbytes": sizes, "ready_s": ready}
     )
-
-
-def test_per_tensor_sends_every_gradient_alone():
-    table = gradients([5, 7, 9])
-    buckets = fuse(table, PerTensor())
-    assert buckets["n_gradients"].tolist() == [1, 1, 1]
-    assert buckets["nbytes"].tolist() == [5, 7, 9]
-    assert buckets["ready_s"].tolist() == [1, 2, 3]
-
-
-def test_one_message_is_ready_with_the_last_gradient():
-    buckets = fuse(gradients([5, 7, 9]), OneMessage())
-    assert buckets.to_dict("list") == {"n_gradients": [3], "nbytes": [21], "ready_s": [3.0]}
-
-
-def test_ddp_closes_a_bucket_after_the_gradient_that_crosses_its_limit():
-    # limits 10 K then 20 K: 6+6 crosses 10; 19+30 crosses 20; 20 reaches 20 alone; 1 is left over
-    sizes = [6000, 6000, 19000, 30000, 20000, 1000]
-    buckets = fuse(gradients(sizes), DDPBuckets(first_bytes=10_000, cap_bytes=20_000))
-    assert buckets["nbytes"].tolist() == [12000, 49000, 20000, 1000]
-    assert buckets["n_gradients"].tolist() == [2, 2, 1, 1]
-    assert buckets["ready_s"].tolist() == [2, 4, 5, 6]
-
-
-def test_ddp_defaults_are_torchs():
-    # kDefaultFirstBucketBytes and kDefaultBucketBytesCap, torch/csrc/distributed/c10d/reducer.hpp
-    assert DDPBuckets() == DDPBuckets(first_bytes=1_048_576, cap_bytes=26_214_400)
-
-
-LIMITS = {
-    "default: first 1 MiB then 25 MiB": DDPBuckets(),
-    "explicit bucket_cap_mb=25": DDPBuckets(25 * MIB, 25 * MIB),
-    "1 MiB then 50 MiB": DDPBuckets(1 * MIB, 50 * MIB),
-}
-
-
-@pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("model", ["alexnet", "resnet50", "bert_base"])
-def test_ddp_buckets_equal_those_of_torch(model, limits):
-    # torch 2.14.1's own _compute_bucket_assignment_by_size, in reverse registration order
-    if not PUBLISHED.exists():
-        pytest.skip(f"{PUBLISHED} is not at hand")
-    oracle = pd.read_csv(PUBLISHED / "oracle_ddp_buckets_torch.csv", comment="#")
-    row = oracle.query("model == @model and limits == @limits").squeeze()
-    tensors = pd.read_csv(PUBLISHED / "model_tensors_torch.csv", comment="#")
-    sizes = tensors.query("model == @model")["bytes_fp32"].to_list()[::-1]
-    buckets = fuse(gradients(sizes), LIMITS[limits])
-    assert buckets["nbytes"].tolist() == [int(size) for size in row["bucket_bytes"].split(";")]
-    counts = [int(count) for count in row["bucket_tensor_counts"].split(";")]
-    assert buckets["n_gradients"].tolist() == counts
-
-
-def ddp_by_search(sizes, first_bytes, cap_bytes) -> list[int]:
-    """Bucket bytes found the other way round: search each bucket's end in the cumulative bytes."""
-    total, done, buckets, limit = np.cumsum(sizes), 0, [], first_bytes
-    while done < total[-1] or len(buckets) == 0:
-        end = min(np.searchsorted(total, done + limit), len(total) - 1)
-        buckets.append(int(total[end] - done))
-        done, limit = total[end], cap_bytes
-    return buckets
-
-
-SIZES = st.lists(st.integers(1, 10**6), min_size=1, max_size=60)
-LIMIT = st.integers(1024, 3 * 10**6)
-
-
-@repeatable
-@given(sizes=SIZES, first_bytes=LIMIT, cap_bytes=LIMIT)
-def test_ddp_buckets_equal_an_independent_search(sizes, first_bytes, cap_bytes):
-    buckets = fuse(gradients(sizes), DDPBuckets(first_bytes, cap_bytes))
-    assert buckets["nbytes"].tolist() == ddp_by_search(sizes, first_bytes, cap_bytes)
-
-
-@repeatable
-@given(sizes=SIZES, first_bytes=LIMIT, cap_bytes=LIMIT)
-def test_only_the_last_ddp_bucket_is_below_its_limit(sizes, first_bytes, cap_bytes):
-    nbytes = fuse(gradients(sizes), DDPBuckets(first_bytes, cap_bytes))["nbytes"]
-    limits = np.array([first_bytes] + [cap_bytes] * (len(nbytes) - 1))
-    assert (nbytes[:-1] >= limits[:-1]).all()
 
 
 @st.composite
@@ -179,6 +94,10 @@ def test_unknown_sizes_ask_for_a_model_table():
         (gradients([5, 7], [-1.0, 0.0]), "ready_s of row 0: expected finite s from 0 up"),
         (gradients([5, 7, 9], [1.0, 3.0, 2.0]), "ready_s of row 2: .*sort first"),
         (gradients([5]).drop(columns="ready_s"), "missing column ready_s"),
+        (
+            gradients([5, 7]).assign(enqueued_s=[0.5, 2.5]),
+            "enqueued_s of row 1: expected finite s, at most its ready_s; got 2.5",
+        ),
     ],
 )
 def test_gradients_that_cannot_be_sent_are_refused(table, message):
@@ -199,23 +118,42 @@ def test_a_policy_that_forgets_gradients_is_refused():
         fuse(gradients([5, 7, 9]), lambda table: [0, 1])
 
 
-@pytest.mark.parametrize("limits", [{"first_bytes": 0}, {"cap_bytes": -1}, {"cap_bytes": np.nan}])
-def test_a_bucket_limit_is_above_zero(limits):
-    name = next(iter(limits))
-    with pytest.raises(ValueError, match=f"DDPBuckets {name}: expected bytes above 0"):
-        DDPBuckets(**limits)
+def test_a_message_of_one_type_may_hold_gradients_that_do_not_follow_each_other():
+    table = gradients([5, 7, 9, 11]).assign(dtype=["float", "half", "float", "half"])
+    buckets = fuse(table, lambda table: [0, 1, 0, 1])
+    assert buckets["nbytes"].tolist() == [14, 18]
+    assert buckets["ready_s"].tolist() == [3, 4]
 
 
-@pytest.mark.parametrize("limit", ["25MiB", None, True, [25 * MIB]])
-def test_a_bucket_limit_is_a_number(limit):
-    with pytest.raises(ValueError, match=r"DDPBuckets first_bytes: .*write 25 MiB as 25 \* MIB"):
-        DDPBuckets(limit)
+def test_gradients_of_one_type_keep_their_order():
+    table = gradients([5, 7, 9, 11]).assign(dtype=["float", "half", "float", "half"])
+    with pytest.raises(ValueError, match="bucket numbers 0, 1, 2 ... over consecutive gradients"):
+        fuse(table, lambda table: [1, 0, 0, 1])
 
 
-@pytest.mark.parametrize(
-    ("limits", "name"), [({"first_bytes": 25}, "first_bytes"), ({"cap_bytes": 25}, "cap_bytes")]
-)
-def test_a_bucket_limit_that_looks_like_mebibytes_is_warned_of(limits, name):
-    advice = rf"DDPBuckets {name}: 25 bytes: sizes are bytes, 25 MiB is 25 \* MIB"
-    with pytest.warns(UserWarning, match=advice):
-        DDPBuckets(**limits)
+def test_the_launches_of_a_policy_with_a_clock_are_kept():
+    buckets = fuse(gradients([5, 7, 9]), lambda table: Timed([0, 0, 1], [2.5, 7.0]))
+    assert buckets["launch_s"].tolist() == [2.5, 7.0]
+
+
+def test_launches_are_one_a_message():
+    with pytest.raises(ValueError, match="a launch for each of 2 messages, got 3"):
+        fuse(gradients([5, 7, 9]), lambda table: Timed([0, 0, 1], [2.5, 7.0, 8.0]))
+
+
+def test_large_gradients_are_cut_into_pieces_that_are_ready_together():
+    table = gradients([5000, 1024, 2048]).assign(note=["a", "b", "c"])
+    pieces = partition(table, 2048)
+    assert pieces["name"].tolist() == ["g0[0]", "g0[1]", "g0[2]", "g1", "g2"]
+    assert pieces["nbytes"].tolist() == [2048, 2048, 904, 1024, 2048]
+    assert pieces["ready_s"].tolist() == [1, 1, 1, 2, 3]
+    assert pieces["note"].tolist() == ["a", "a", "a", "b", "c"]
+
+
+def test_an_empty_gradient_stays_one_piece():
+    assert partition(gradients([0, 3000]), 2000)["nbytes"].tolist() == [0, 2000, 1000]
+
+
+def test_pieces_have_a_size():
+    with pytest.raises(ValueError, match="partition piece_bytes: expected bytes above 0, got 0"):
+        partition(gradients([5]), 0)

@@ -63,6 +63,11 @@ def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
     columns = {"n_gradients": n_gradients, "nbytes": nbytes, "ready_s": ready}
     if timed.launch_s is not None:
         columns["launch_s"] = np.asarray(timed.launch_s, dtype=float)
+        if columns["launch_s"].shape != n_gradients.shape:
+            raise ValueError(
+                f"{shown(policy)}: expected a launch for each of {len(n_gradients)} messages, got "
+                f"{columns['launch_s'].size}"
+            )
     return pd.DataFrame(columns)
 
 

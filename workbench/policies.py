@@ -185,7 +185,9 @@ class HorovodFusion:
             object.__setattr__(self, "cycle_s", (5 if old else 1) * MS)
         for name in ("cycle_s", "host_share", "negotiation_s"):
             _seconds(getattr(self, name), f"HorovodFusion {name}")
-        one_number(self.phase_s, "HorovodFusion phase_s: expected s", "a tick on backward's clock")
+        expected = "HorovodFusion phase_s: expected s"
+        if not np.isfinite(one_number(self.phase_s, expected, "a tick on backward's clock")):
+            raise ValueError(f"HorovodFusion phase_s: expected finite s, got {self.phase_s}")
         _workers(self.local_size, "HorovodFusion local_size")
         if self.threshold_bytes != 0:
             check_limit(self.threshold_bytes, "HorovodFusion threshold_bytes", "bytes from 0 up")
