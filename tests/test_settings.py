@@ -1,0 +1,98 @@
+"""Settings: the text a person pastes makes the policy that was priced."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.fusion import (
+    DDPBuckets,
+    DeepSpeedBuckets,
+    FixedBuffer,
+    HorovodFusion,
+    PerTensor,
+    Plan,
+    fuse,
+)
+from workbench.settings import cap_list, phases, variations
+from workbench.units import MIB
+
+repeatable = settings(deadline=None, derandomize=True)
+
+
+def gradients(sizes) -> pd.DataFrame:
+    names = [f"g{i}" for i in range(len(sizes))]
+    return pd.DataFrame({"name": names, "nbytes": sizes, "ready_s": np.arange(1.0, len(sizes) + 1)})
+
+
+SIZES = [3 * MIB, 40 * MIB, 1000, 17 * MIB]
+
+
+def test_ddps_text_names_the_cap_in_mib_of_both_limits():
+    for row in variations(gradients(SIZES), DDPBuckets()):
+        cap = float(re.fullmatch(r"Distri\w+\(model, bucket_cap_mb=(.+)\)", row.setting)[1])
+        assert row.policy == DDPBuckets(cap * MIB, cap * MIB)
+        assert row.value == cap
+
+
+def test_horovods_text_is_in_bytes_and_milliseconds_and_keeps_the_version():
+    for row in variations(gradients(SIZES), HorovodFusion(version="0.20.3", local_size=4)):
+        found = re.fullmatch(r"HOROVOD_FUSION_THRESHOLD=(\d+) HOROVOD_CYCLE_TIME=(.+)", row.setting)
+        assert row.policy == HorovodFusion(int(found[1]), float(found[2]) / 1000, "0.20.3", 4)
+        assert (row.value * MIB, row.cycle_ms) == (int(found[1]), float(found[2]))
+
+
+def test_deepspeeds_text_is_json_and_counts_elements():
+    for row in variations(gradients(SIZES), DeepSpeedBuckets(element_bytes=2)):
+        zero = json.loads(row.setting)["zero_optimization"]
+        assert row.policy == DeepSpeedBuckets(zero["reduce_bucket_size"], element_bytes=2)
+        assert zero["overlap_comm"] is True
+
+
+@pytest.mark.parametrize(
+    "policy", [DDPBuckets(), HorovodFusion(), DeepSpeedBuckets(), FixedBuffer(MIB)]
+)
+def test_settings_reach_up_to_one_message(policy):
+    last = variations(gradients(SIZES), policy)[-1].policy
+    table = gradients(SIZES).assign(enqueued_s=0.0)
+    assert len(fuse(table, last)) == 1
+
+
+def test_settings_may_be_given():
+    rows = variations(gradients(SIZES), FixedBuffer(MIB, closes="after"), values=[2, 8])
+    assert [row.policy for row in rows] == [FixedBuffer(n * MIB, closes="after") for n in (2, 8)]
+
+
+def test_a_policy_without_a_setting_is_refused():
+    with pytest.raises(ValueError, match="expected DDPBuckets, HorovodFusion, .*got PerTensor"):
+        variations(gradients(SIZES), PerTensor())
+
+
+def test_horovod_is_looked_at_in_four_phases_of_a_cycle():
+    assert [p.phase_s for p in phases(HorovodFusion(cycle_s=4.0))] == [0, 1, 2, 3]
+    assert phases(DDPBuckets()) == [DDPBuckets()]
+
+
+@repeatable
+@given(
+    sizes=st.lists(st.integers(1024, 10**8), min_size=1, max_size=30),
+    opens=st.lists(st.booleans(), min_size=30, max_size=30),
+)
+def test_a_list_of_caps_makes_the_plan(sizes, opens):
+    table = gradients(sizes)
+    plan = Plan(counts=np.bincount(np.cumsum([False, *opens[1 : len(sizes)]])))
+    text, policy = cap_list(table, plan)
+    assert fuse(table, policy)["n_gradients"].tolist() == list(plan.counts)
+    caps = json.loads(re.fullmatch(r"Distri\w+\(model, bucket_cap_mb_list=(.+)\)", text)[1])
+    # torch: int(cap_mb * 1024 * 1024)
+    assert policy.caps == tuple(int(cap * 1024 * 1024) for cap in caps)
+
+
+def test_caps_are_the_roundest_that_make_the_plan():
+    # 3.5 MiB in all, 0.7 MiB of it in the last gradient: any cap above 2.8 does
+    sizes = [int(2.8 * MIB), int(0.7 * MIB), 5 * MIB]
+    assert "[3, 5]" in cap_list(gradients(sizes), Plan((2, 3)))[0]
