@@ -32,6 +32,7 @@ figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figu
 
 bench: .venv/test-installed .venv-peers/installed  ## load time and memory beside HTA's and others'
 	$(BIN)/python tests/bench_load.py --peer .venv-peers/bin/python
+	$(BIN)/python tests/bench_model.py
 
 bench-large: .venv/test-installed  ## generated traces of up to 2 GB: time and memory by size
 	$(BIN)/python tests/bench_large.py
