@@ -92,6 +92,7 @@ def test_the_phase_of_ticks_counts_within_a_cycle_only():
 def test_a_cycle_of_nothing_ticks_at_every_gradient():
     messages, launches = ticked([0.25, 0.5], [0.25, 0.5], blocks=False, cycle_s=0.0)
     assert (messages, launches) == ([[0], [1]], [0.25, 0.5])
+    assert ticked([-0.25], [0.5], blocks=False, cycle_s=0.0) == ([[0]], [-0.25])
 
 
 def test_negotiation_delays_the_launch():

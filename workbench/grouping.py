@@ -110,8 +110,8 @@ def cycles(
     messages, launches, done, tick = [], [], 0, phase_s
     while done < len(order):
         if messages == [] or host[done] > tick:  # the thread ticked on while there was nothing
-            late = host[done] - tick
-            tick = max(host[done], tick + math.ceil(late / cycle_s) * cycle_s if cycle_s else 0)
+            passed = math.ceil((host[done] - tick) / cycle_s) if cycle_s else 0
+            tick = max(host[done], tick + passed * cycle_s if cycle_s else -np.inf)
         now = int(np.searchsorted(host, tick, side="right"))
         time = tick + negotiation_s
         for members in packed(order[done:now].tolist()):

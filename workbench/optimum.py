@@ -74,8 +74,9 @@ def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
 
     Columns: what; kind (present, policy, optimum or bound); n_messages (<NA> for bounds);
     exposed_comm_s, iteration_s (s); scaling_factor; gain (scaling factor over the present one's,
-    less 1); note. The optimum, also with large gradients cut into pieces, is that of one queue.
-    No grouping on one queue is above a bound:
+    less 1); note. The optimum, also with large gradients cut into pieces, is found for one queue
+    and compute that is not slowed, and then predicted with all that the scenario names. No
+    grouping on one queue is above a bound:
 
         bandwidth only    the optimum when a message costs C(S) - C(0)
         perfect overlap   Tn = max(T1, the least total cost of all groupings)
