@@ -13,17 +13,18 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables checks intervals readers files clocks cache ranks traces iterations crosscheck "
-    "costs nccl screening estimates regimes card fits slowdown choices grouping policies fusion "
-    "settings jitter scenario replay queues explain export timeline scaling sharded optimum "
-    "figures explore capture"
+    "units tables checks intervals readers files clocks cache ranks traces iterations "
+    "crosscheck costs nccl screening estimates regimes card fits diagnostics slowdown choices "
+    "grouping policies fusion settings jitter scenario replay queues grid explain export timeline "
+    "scaling sharded optimum style receipts fit_figures figures widget fit_widget explore "
+    "capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
     "statsmodels": {"estimates"},
     "seaborn": {"figures"},
-    "matplotlib": {"figures", "explore"},
-    "ipywidgets": {"explore"},
+    "matplotlib": {"style", "receipts", "fit_figures", "figures", "widget"},
+    "ipywidgets": {"widget", "fit_widget", "explore"},
     "torch": {"capture"},
 }
 
@@ -119,7 +120,7 @@ ALLOWED = {
     "workbench.traces": "from workbench import units\nfrom .readers import kineto, plain",
     "workbench.estimates": "import statsmodels.api as sm",
     "workbench.figures": "import seaborn\nfrom matplotlib import pyplot",
-    "workbench.explore": "import ipywidgets\nimport matplotlib.pyplot\nfrom . import figures",
+    "workbench.explore": "import ipywidgets\nfrom . import figures",
     "workbench.capture": "def record():\n    import torch\n    from .traces import load_run",
 }
 
@@ -145,8 +146,8 @@ def test_what_the_rules_allow_is_no_breach():
         ("workbench.readers.shared", "import workbench.readers.kineto", "business"),
         ("workbench.traces", "import statsmodels.api", "only estimates may"),
         ("workbench.explore", "from seaborn import lineplot", "only figures may"),
-        ("workbench.fits", "import matplotlib.pyplot as plt", "only explore and figures may"),
-        ("workbench.figures", "from ipywidgets import Button", "only explore may"),
+        ("workbench.fits", "import matplotlib.pyplot as plt", "only fit_figures and figures and"),
+        ("workbench.figures", "from ipywidgets import Button", "only explore and fit_widget and"),
         ("workbench.timeline", "def tensor():\n    import torch", "only capture may"),
         ("workbench.timeline", "import importlib\nimportlib.import_module('torch')", "no test"),
         ("workbench.timeline", "__import__('torch')", "no test"),

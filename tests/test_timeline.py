@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.costs import Affine, HalvingDoubling, Link, Ring, Tree
+from workbench.costs import Affine, Link, Ring, Tree
 from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.iterations import collectives, iterations
@@ -431,39 +431,6 @@ def test_a_sweep_over_any_two_fields_is_what_predict_says(first, second):
 def test_every_field_of_a_scenario_is_swept_and_checked():
     names = [field.name for field in fields(Scenario)]
     assert sorted(FIELDS) == sorted(names) == sorted(scenario_fields)
-
-
-@pytest.mark.parametrize("kind", [Ring, Tree, HalvingDoubling, Affine])
-def test_links_of_one_collective_are_swept_together_as_one_by_one(kind, rng):
-    links = [Link(*pair) for pair in rng.uniform(0, [0.1, 0.01], size=(7, 2))]
-    costs = [kind(link) for link in links] + [Ring(Link(0.2, 0.001), op="broadcast")]
-    table = sweep(scenario(), n_workers=[2, 5], all_reduce=costs)
-    expected = [
-        predict(scenario(n_workers=n, all_reduce=cost)).iteration_s
-        for n in (2, 5)
-        for cost in costs
-    ]
-    assert table["iteration_s"].tolist() == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_cost_of_its_own_making_is_called_as_it_is():
-    class Twice(Ring):
-        def __call__(self, nbytes, n_workers):
-            return 2 * super().__call__(nbytes, n_workers)
-
-    costs = [Twice(Link(0.05, 0.004)), Twice(Link(0.01, 0.002))]
-    table = sweep(scenario(), all_reduce=costs)
-    expected = [predict(scenario(all_reduce=cost)).iteration_s for cost in costs]
-    assert table["iteration_s"].tolist() == pytest.approx(expected)
-
-
-def test_a_long_sweep_is_cut_into_blocks_without_a_trace(monkeypatch):
-    base = scenario(all_reduce=Ring(Link(0.05, 0.004)))
-    whole = sweep(base, n_workers=range(1, 300), slowdown=[0.0, 0.2])
-    monkeypatch.setattr("workbench.timeline._BLOCK", 50)
-    pd.testing.assert_frame_equal(
-        sweep(base, n_workers=range(1, 300), slowdown=[0.0, 0.2]), whole, check_exact=True
-    )
 
 
 def test_a_million_workers_are_one_number_of_workers():

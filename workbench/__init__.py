@@ -21,6 +21,7 @@ Data flows one way, and each module may import only those above it:
     regimes       where the price of a hop changes: breakpoints, floor, node boundary
     card          what a fit found and how far to trust it, to read
     fits          MEASUREMENTS -> Fit
+    diagnostics   curves with their bands, and residuals
     slowdown      how much slower compute runs beside communication
     choices       which cost fits best, and what to measure next
     grouping      ways of cutting the backward order into messages
@@ -31,13 +32,19 @@ Data flows one way, and each module may import only those above it:
     scenario      Scenario, and what it refuses
     replay        compute and messages event by event
     queues        when messages run: in one queue, or in several that share the link
+    grid          the combinations of a sweep, in blocks
     explain       a timeline step by step
     export        what was predicted as a run would be recorded
     timeline      Scenario, schedule, predict, sweep: OSF itself
     scaling       strong and weak scaling
     sharded       reduce-scatter and all-gather in place of all-reduce
     optimum       optimal_fusion, headroom, recommend
+    style         sizes, colours and axes that figures share
+    receipts      save: a figure with its data and its receipt
+    fit_figures   draw_fit and the residuals that judge it
     figures       paper, save, draw_*
+    widget        sliders, a picture, and buttons that work
+    fit_widget    explore_fit: line, residuals and card move together
     explore       explore_*: the same figures with sliders
     capture       record a run and the price of its all-reduces
 

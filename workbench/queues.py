@@ -83,6 +83,17 @@ def idle(start_s, end_s, backward_end_s) -> np.ndarray:
     return np.maximum(0.0, start_s - ends).sum(axis=0)
 
 
+def after_backward(start_s, end_s, backward_s: float, slowdown: float) -> tuple:
+    """Return exposed, idle and slowed s of messages that ran from start_s to end_s, shape (K,)."""
+    backward_end = np.float64(
+        slowed(backward_s, start_s, end_s, slowdown) if slowdown else backward_s
+    )
+    order = np.argsort(start_s, kind="stable")
+    waiting = float(idle(start_s[order], end_s[order], backward_end))
+    after = max(0.0, float(end_s.max() - backward_end))
+    return max(0.0, after - waiting), waiting, float(backward_end - backward_s)
+
+
 def beyond_compute(ready_s, launch_s, seconds, backward_s, slowdown):
     """Return exposed, idle and slowed s of one queue in closed form, whatever follows the buckets.
 

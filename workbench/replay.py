@@ -34,10 +34,7 @@ def replay(tasks: list[Task], slowdown: float = 0.0) -> tuple[np.ndarray, np.nda
     rates change only where a task starts, ends or ends its latency, so going from one such moment
     to the next is exact. Raises ValueError when tasks wait for each other.
     """
-    lanes: dict = {}
-    for number, task in enumerate(tasks):
-        lanes.setdefault(task.lane, []).append(number)
-    queues = {lane: iter(numbers) for lane, numbers in lanes.items()}
+    queues = {lane: _numbers(tasks, lane) for lane in dict.fromkeys(t.lane for t in tasks)}
     heads = {lane: next(queue) for lane, queue in queues.items()}
     running: dict = {}  # lane -> [seconds left, transfer_s left]
     start, end = np.full(len(tasks), np.nan), np.full(len(tasks), np.nan)
@@ -51,24 +48,33 @@ def replay(tasks: list[Task], slowdown: float = 0.0) -> tuple[np.ndarray, np.nda
             for lane, number in heads.items()
         }
         lane = min(steps, key=steps.get)
-        if steps[lane] == np.inf:
+        step, number = steps[lane], heads[lane]
+        if step == np.inf:
             raise ValueError(f"tasks: {sorted(heads.values())} wait for each other or for none")
-        now += steps[lane]
+        now += step
         to_transfer = lane in running and all(running[lane])
-        for each, left in running.items():
-            part = 0 if left[0] else 1
-            left[part] = max(0.0, left[part] - steps[lane] * rates[each])
-        number = heads[lane]
-        if lane not in running:
-            start[number] = now
-            running[lane] = [tasks[number].seconds, tasks[number].transfer_s]
-        elif to_transfer:
+        _pass(running, rates, step)
+        if to_transfer:
             running[lane][0] = 0.0  # the latency is over, to the last bit
-        else:
+        elif lane in running:
             end[number], over[number] = now, True
             del running[lane]
             _advance(heads, queues, lane)
+        else:
+            start[number] = now
+            running[lane] = [tasks[number].seconds, tasks[number].transfer_s]
     return start, end
+
+
+def _numbers(tasks: list[Task], lane):
+    return (number for number, task in enumerate(tasks) if task.lane == lane)
+
+
+def _pass(running: dict, rates: dict, step: float):
+    """Take what is done in step s from what is left of each running task."""
+    for lane, left in running.items():
+        part = 0 if left[0] else 1
+        left[part] = max(0.0, left[part] - step * rates[lane])
 
 
 def _rates(running: dict, slowdown: float) -> dict:

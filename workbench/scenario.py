@@ -183,6 +183,11 @@ def seconds_alone(all_reduce, nbytes, n_workers) -> np.ndarray:
     return np.where(workers > 1, seconds, 0.0)
 
 
+def latency_alone(all_reduce, seconds: np.ndarray, n_workers) -> np.ndarray:
+    """Return the part of messages' costs that an empty message has too, s: no link is shared."""
+    return np.minimum(seconds_alone(all_reduce, np.zeros_like(seconds), n_workers), seconds)
+
+
 def seconds_late(jitter, n_workers) -> np.ndarray:
     """Return by how many s the slowest of n_workers is expected to be later than the mean one."""
     workers = np.asarray(n_workers, float)

@@ -26,7 +26,7 @@ from .checks import shown
 from .export import as_events, chrome_trace, event, message
 from .fusion import fuse
 from .replay import COMPUTE, Task, replay
-from .scenario import Scenario, seconds_alone, seconds_late
+from .scenario import Scenario, latency_alone, seconds_alone, seconds_late
 
 _COMPUTE = ("forward", "backward")
 KINDS = ("full shard", "keep gathered", "zero 2")
@@ -110,14 +110,16 @@ def predict_sharded(
     lanes["reduce_scatter"] = int(scenario.n_streams) - 1
     tasks = [Task(lanes[op], *works[op][unit], after) for op, unit, after in order]
     start_s, end_s = replay(tasks, scenario.slowdown)
+    return _prediction(scenario, _timeline(order, table, start_s, end_s))
+
+
+def _timeline(order: list[tuple], table: pd.DataFrame, start_s, end_s) -> pd.DataFrame:
     ops, units, _ = zip(*order, strict=True)
-    nbytes = table["nbytes"].astype("Int64").reindex(units).array
-    timeline = pd.DataFrame(
-        {"op": pd.array(ops, dtype="str"), "unit": units, "nbytes": nbytes}
-    ).assign(start_s=start_s, end_s=end_s)
-    sent = ~timeline["op"].isin(_COMPUTE)
-    timeline = timeline.assign(nbytes=timeline["nbytes"].where(sent))
-    return _prediction(scenario, timeline.sort_values("start_s", kind="stable", ignore_index=True))
+    op, nbytes = pd.Series(ops, dtype="str"), table["nbytes"].astype("Int64").reindex(units)
+    nbytes = nbytes.reset_index(drop=True).mask(op.isin(_COMPUTE))
+    timeline = pd.DataFrame({"op": op, "unit": units, "nbytes": nbytes})
+    timeline = timeline.assign(start_s=start_s, end_s=end_s)
+    return timeline.sort_values("start_s", kind="stable", ignore_index=True)
 
 
 def _prediction(scenario: Scenario, timeline: pd.DataFrame) -> ShardedPrediction:
@@ -158,13 +160,10 @@ def _order(kind: str, n: int, prefetch: bool, ahead: int) -> list[tuple]:
         at[op, unit] = len(rows)  # of the gathers of a unit, the latest
         rows.append((op, unit, tuple(at[each] for each in after if each in at)))
 
-    if kind != "zero 2":
-        for unit in reversed(range(n)):
+    for unit in reversed(range(n)):
+        if kind != "zero 2":
             add("all_gather", unit, ("forward", unit + ahead))
-            add("forward", unit, ("all_gather", unit))
-    else:
-        for unit in reversed(range(n)):
-            add("forward", unit)
+        add("forward", unit, ("all_gather", unit))
     gathered = kind == "full shard"
     for unit in range(n):
         if gathered and (unit == 0 or not prefetch):
@@ -183,9 +182,8 @@ def _order(kind: str, n: int, prefetch: bool, ahead: int) -> list[tuple]:
 
 def _latency_and_transfer(cost, table: pd.DataFrame, n_workers) -> list[tuple[float, float]]:
     """Return s of each unit's message that no other delays, and s that share the link."""
-    nbytes = table["nbytes"].to_numpy()
-    seconds = seconds_alone(cost, nbytes, n_workers)
-    latency = np.minimum(seconds_alone(cost, np.zeros_like(nbytes), n_workers), seconds)
+    seconds = seconds_alone(cost, table["nbytes"].to_numpy(), n_workers)
+    latency = latency_alone(cost, seconds, n_workers)
     return list(zip(latency.tolist(), (seconds - latency).tolist(), strict=True))
 
 

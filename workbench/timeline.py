@@ -13,31 +13,29 @@ tensor fusion; the recursion above is our reconstruction, and so is what Scenari
 """
 
 import itertools
-import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
 
 from .checks import shown, whole_workers
-from .costs import LinkCost
 from .explain import explain
 from .export import as_events, chrome_trace, event, message
 from .fusion import fuse
-from .queues import beyond_compute, idle, last_end, on_the_clock, schedule, share, slowed
+from .grid import Grid, exposed_and_besides
+from .queues import after_backward, last_end, on_the_clock, schedule, share
 from .scenario import (
     FIELDS,
     Scenario,
     count,
     host_launches,
+    latency_alone,
     seconds_alone,
     seconds_late,
-    times_are_possible,
 )
 from .units import format_seconds
 
 __all__ = ["Prediction", "Scenario", "last_end", "predict", "schedule", "sweep"]
-_BLOCK = 2**18  # messages computed at once in a sweep: arrays that stay in a core's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +168,13 @@ def predict(scenario: Scenario) -> Prediction:
     if scenario.n_streams == 1:
         timeline = schedule(table, seconds, launch, scenario.slowdown)
     else:
-        latency = _latency(scenario.all_reduce, seconds, n_workers)
+        latency = latency_alone(scenario.all_reduce, seconds, n_workers)
         ready, streams = table["ready_s"].to_numpy(), int(scenario.n_streams)
         times = share(ready, latency, seconds - latency, launch, streams, scenario.slowdown)
         timeline = on_the_clock(table, *times, scenario.slowdown)
-    exposed_s, idle_s, slowed_s = _after(timeline, scenario.backward_s, scenario.slowdown)
+    start_s, end_s = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
+    spent = after_backward(start_s, end_s, scenario.backward_s, scenario.slowdown)
+    exposed_s, idle_s, slowed_s = spent
     jitter_s = float(seconds_late(scenario.jitter, n_workers))
     fixed_s = scenario.fixed_s if n_workers > 1 else 0.0
     iteration_s = scenario.one_worker_s + exposed_s + idle_s + slowed_s + jitter_s + fixed_s
@@ -196,21 +196,6 @@ def _on_time(table: pd.DataFrame, backward_s: float) -> pd.DataFrame:
     return table.assign(ready_s=table["ready_s"].clip(upper=backward_s))
 
 
-def _latency(all_reduce, seconds: np.ndarray, n_workers) -> np.ndarray:
-    """Return the share of a cost that an empty message has too, s: what queues do not share."""
-    return np.minimum(seconds_alone(all_reduce, np.zeros_like(seconds), n_workers), seconds)
-
-
-def _after(timeline: pd.DataFrame, backward_s: float, slowdown: float) -> tuple:
-    """Return exposed, idle and slowed s of messages that ran."""
-    start, end = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
-    backward_end = np.float64(slowed(backward_s, start, end, slowdown) if slowdown else backward_s)
-    order = np.argsort(start, kind="stable")
-    waiting = float(idle(start[order], end[order], backward_end))
-    exposed = max(0.0, max(0.0, float(end.max() - backward_end)) - waiting)
-    return exposed, waiting, float(backward_end - backward_s)
-
-
 def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
     """Return one row a combination of the grid's values, in the order of itertools.product.
 
@@ -230,12 +215,12 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
             "name the field to vary: sweep(scenario, n_workers=[1, 2, 4])"
         )
     grid = {name: _values(name, values) for name, values in grid.items()}
-    table = _Grid(scenario, grid)
+    table = Grid(scenario, grid)
     one_worker_s, n_workers = table.numbers("one_worker_s"), table.numbers("n_workers")
     parts = table.parts()
     run = map if executor is None else executor.map
     exposed_s, besides_s = np.empty(table.n_rows), np.empty(table.n_rows)
-    for part, found in zip(parts, run(_exposed_and_besides, [p for p, _ in parts]), strict=True):
+    for part, found in zip(parts, run(exposed_and_besides, [p for p, _ in parts]), strict=True):
         exposed_s[part[1]], besides_s[part[1]] = found
     besides_s += table.jitter_s() + np.where(n_workers > 1, table.numbers("fixed_s"), 0.0)
     iteration_s = one_worker_s + exposed_s + besides_s
@@ -247,141 +232,6 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
             "scaling_factor": one_worker_s / iteration_s,
         }
     )
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Rows of a sweep that send the same buckets: what `_exposed_and_besides` needs, and no more.
-
-    nbytes, ready_s, host_s have shape (K,); the others, numbers by name, shape (rows,).
-    """
-
-    nbytes: np.ndarray
-    ready_s: np.ndarray
-    host_s: np.ndarray
-    n_streams: int
-    costs: list
-    which: np.ndarray
-    numbers: dict
-
-
-class _Grid:
-    """The combinations of a sweep: for each field the position of its value in every row, `at`."""
-
-    def __init__(self, scenario: Scenario, grid: dict):
-        self.scenario = scenario
-        self.values = {name: [getattr(scenario, name)] for name in FIELDS} | grid
-        shape = [len(values) for values in grid.values()]
-        self.n_rows = math.prod(shape)
-        at = np.indices(shape).reshape(len(grid), self.n_rows) if grid else np.empty((0, 1), int)
-        self.at = dict.fromkeys(FIELDS, np.zeros(self.n_rows, int))
-        self.at |= dict(zip(grid, at, strict=True))
-
-    def numbers(self, name: str) -> np.ndarray:
-        """Return a field of numbers in every row."""
-        return np.array(self.values[name], dtype=float)[self.at[name]]
-
-    def jitter_s(self) -> np.ndarray:
-        """Return the jitter of every row in s, computed once a jitter and number of workers."""
-        values = self.values["jitter"]
-        counts = np.array(self.values["n_workers"], dtype=float)
-        late = np.stack([seconds_late(jitter, counts) for jitter in values])
-        return late[self.at["jitter"], self.at["n_workers"]]
-
-    def parts(self) -> list[tuple[_Part, np.ndarray]]:
-        """Return the rows in blocks that send the same buckets, each with its rows' positions."""
-        deciding = ["gradients", "fusion", "launch_s", "n_streams", "micro_batches"]
-        shape = [len(self.values[name]) for name in deciding]
-        groups = np.ravel_multi_index([self.at[name] for name in deciding], shape)
-        order = np.argsort(groups, kind="stable")
-        cuts = np.flatnonzero(np.diff(groups[order])) + 1
-        parts = []
-        for rows in np.split(order, cuts):
-            mine = [self.values[name][self.at[name][rows[0]]] for name in deciding]
-            gradients, fusion, launch_s, n_streams, micro_batches = mine
-            self._refuse_times(rows, gradients["ready_s"].iloc[-1], micro_batches)
-            table = fuse(gradients, fusion)
-            launches = host_launches(table, launch_s)
-            size = max(1, _BLOCK // len(table))
-            for low in range(0, len(rows), size):
-                block = rows[low : low + size]
-                parts.append((self._part(block, table, launches, int(n_streams)), block))
-        return parts
-
-    def _part(self, rows: np.ndarray, table: pd.DataFrame, launches, n_streams: int) -> _Part:
-        used, which = np.unique(self.at["all_reduce"][rows], return_inverse=True)
-        names = ("n_workers", "overlap", "backward_s", "slowdown")
-        return _Part(
-            table["nbytes"].to_numpy(),
-            table["ready_s"].to_numpy(),
-            launches,
-            n_streams,
-            [self.values["all_reduce"][i] for i in used.tolist()],
-            which,
-            {name: self.numbers(name)[rows] for name in names},
-        )
-
-    def _refuse_times(self, rows: np.ndarray, last_s: float, micro_batches: int):
-        """Let Scenario say what is wrong with the first row whose times cannot be."""
-        one_worker_s, backward_s = (self.numbers(n)[rows] for n in ("one_worker_s", "backward_s"))
-        possible = times_are_possible(last_s, one_worker_s, backward_s, micro_batches)
-        for row in rows[~possible][:1]:
-            replace(self.scenario, **{n: v[self.at[n][row]] for n, v in self.values.items()})
-
-
-def _exposed_and_besides(part: _Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return exposed communication, and idle and slowed time together, of every row in s."""
-    n_workers, overlap, backward_s, slowdown = part.numbers.values()
-    nbytes, ready_s, host_s = (each[:, None] for each in (part.nbytes, part.ready_s, part.host_s))
-    seconds = _seconds(part.costs, part.which, nbytes, n_workers)
-    launch_s = np.maximum(host_s, np.where(overlap > 0, 0.0, backward_s))
-    launch_s = np.where(n_workers > 1, launch_s, 0.0)
-    ready_s = np.minimum(ready_s, backward_s)
-    if part.n_streams == 1:
-        exposed, waiting, lost = beyond_compute(ready_s, launch_s, seconds, backward_s, slowdown)
-        return exposed, waiting + lost
-    found = np.empty((3, len(n_workers)))
-    for row, (n, f) in enumerate(zip(n_workers, slowdown, strict=True)):
-        latency = _latency(part.costs[part.which[row]], seconds[:, row], n)
-        queue = ready_s[:, row], latency, seconds[:, row] - latency, launch_s[:, row]
-        start, end = share(*queue, part.n_streams, f)
-        times = pd.DataFrame({"start_s": start, "end_s": end})
-        found[:, row] = _after(times, backward_s[row], f)
-    return found[0], found[1] + found[2]
-
-
-def _seconds(costs: list, which: np.ndarray, nbytes: np.ndarray, n_workers: np.ndarray):
-    """Return the cost of each bucket in each row, s, shape (K, rows); costs[which] is a row's.
-
-    Links of one kind of collective are evaluated together, as messages * alpha + moved * beta.
-    """
-    seconds = np.empty((len(nbytes), len(n_workers)))
-    kinds: dict = {}
-    for i, cost in enumerate(costs):
-        linear = isinstance(cost, LinkCost) and type(cost).__call__ is LinkCost.__call__
-        others = {k: v for k, v in vars(cost).items() if k != "link"} if linear else {"": i}
-        kinds.setdefault((type(cost), *others.items()), []).append(i)
-    kind = np.empty(len(costs), dtype=int)
-    for number, members in enumerate(kinds.values()):
-        kind[members] = number
-    for number, members in enumerate(kinds.values()):
-        rows = slice(None) if len(kinds) == 1 else np.flatnonzero(kind[which] == number)
-        cost = costs[members[0]]
-        if len(members) > 1:
-            cost = _together(cost, costs, which[rows])
-        seconds[:, rows] = seconds_alone(cost, nbytes, n_workers[rows])
-    return seconds
-
-
-def _together(cost: LinkCost, costs: list, which: np.ndarray):
-    """Return the cost of rows that differ in the link only."""
-    links = [getattr(each, "link", cost.link) for each in costs]
-    alpha, beta = (np.array([getattr(x, n) for x in links], float) for n in ("alpha", "beta"))
-
-    def of_rows(nbytes, n_workers):
-        return cost.messages(n_workers) * alpha[which] + cost.moved(nbytes, n_workers) * beta[which]
-
-    return of_rows
 
 
 def _check_scenario(scenario, caller: str):
