@@ -30,7 +30,8 @@ test: .venv/test-installed  ## run every test
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
 	$(BIN)/python tests/run_notebooks.py
 
-bench: .venv/test-installed .venv-peers/installed  ## load time and memory beside HTA's and others'
+bench: .venv/test-installed .venv-peers/installed  ## fits of known truth; load time and memory
+	$(BIN)/python tests/bench_fits.py
 	$(BIN)/python tests/bench_load.py --peer .venv-peers/bin/python
 	$(BIN)/python tests/bench_model.py
 

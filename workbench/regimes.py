@@ -15,8 +15,8 @@ from .checks import shown
 from .costs import Interpolated, Link, NodesCost, Piecewise, Ring
 from .estimates import Method, solve
 
-MOST_BREAKS, CANDIDATES = 6, 60
-EXACT = 1e-16  # a mean squared relative residual below this is rounding
+MOST_BREAKS, CANDIDATES = 6, 100
+EXACT = 1e-8  # a mean squared relative residual below this is as good as none
 
 
 def shaped(kind, op: str, rows: pd.DataFrame):
@@ -79,10 +79,13 @@ def steps(model, rows: pd.DataFrame) -> list[str]:
     """
     if not isinstance(model, Piecewise):
         return []
-    sizes = np.unique(_each(model, rows))
-    count = np.diff(np.searchsorted(sizes, (0.0, *model.breaks, np.inf)))
-    few = np.flatnonzero(count < 2)
+    few = np.flatnonzero(_enclosed(model.breaks, np.unique(_each(model, rows))) < 2)
     return [f"break_{k}" for k in sorted({*few, *(few + 1)}) if 1 <= k <= len(model.breaks)]
+
+
+def _enclosed(breaks, sizes: np.ndarray) -> np.ndarray:
+    """Return how many sizes each segment holds."""
+    return np.diff(np.searchsorted(sizes, (0.0, *breaks, np.inf)))
 
 
 def _each(kind: Piecewise, rows: pd.DataFrame) -> np.ndarray:
@@ -146,31 +149,41 @@ def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
     """Return (breaks, (alpha, beta_1, ..)) of the price of a hop of x bytes, and their BIC.
 
     Breaks are added one by one, each time moving all of them to where they fit best, as long as BIC
-    falls; then they are placed more finely. Errors are relative, and no slope is below 0.
+    falls. Errors are relative, and no slope is below 0.
     """
+    order = np.argsort(x, kind="stable")
+    x, price = x[order], price[order]
+    sizes = np.unique(x)
+    grid = _candidates(sizes)
     w = 1 / price
-    for _ in range(2):  # weights from the times themselves, then from what was fitted
-        edges = _candidates(np.unique(x))
-        blocks = _Blocks(x, price, w, edges)
-        breaks, best = [], blocks.score([])
-        while len(breaks) < min(MOST_BREAKS, len(edges)):
-            trial = _settled(blocks, _added(blocks, breaks))
-            score = blocks.score(trial)
+    for zooms in (0, 3):  # weights from the times themselves, then from what was fitted
+        places, best = np.array([]), _Blocks(x, price, w, np.array([])).score([])
+        while len(places) < min(MOST_BREAKS, len(grid)):
+            trial, score = _one_more(x, price, w, grid, places, zooms)
             if score >= best:
                 break
-            breaks, best = trial, score
-        fitted = _hop(x, edges[breaks], blocks.prices(breaks))
-        w = 1 / np.maximum(fitted, 0.05 * price)
-    places = edges[breaks]
-    for _ in range(3 if len(places) else 0):
-        edges, at = _finer(edges, places)
+            places, best = trial, score
+        prices = _Blocks(x, price, w, places).prices(range(len(places)))
+        w = 1 / np.maximum(_hop(x, places, prices), 0.05 * price)
+    places = _spread(places, sizes)
+    blocks, every = _Blocks(x, price, w, places), range(len(places))
+    return (tuple(places), tuple(blocks.prices(every))), blocks.score(every)
+
+
+def _one_more(x, price, w, grid, places, zooms: int) -> tuple[np.ndarray, float]:
+    """Return the breaks and one more, each where it fits best, and their BIC.
+
+    The grid is made finer about them before BIC is asked: a break that is merely off its best place
+    would look as if it needed company.
+    """
+    edges, sizes = np.unique(np.r_[grid, places]), np.unique(x)
+    blocks = _Blocks(x, price, w, edges)
+    at = _settled(blocks, _added(blocks, [int(k) for k in np.searchsorted(edges, places)]))
+    for _ in range(zooms):
+        edges, at = _finer(edges, edges[at], sizes)
         blocks = _Blocks(x, price, w, edges)
-        breaks = _settled(blocks, at, reach=8)
-        places = edges[breaks]
-    places = _spread(places, np.unique(x))
-    blocks = _Blocks(x, price, w, places)
-    breaks = list(range(len(places)))
-    return (tuple(places), tuple(blocks.prices(breaks))), blocks.score(breaks)
+        at = _settled(blocks, at, reach=8)
+    return edges[at], blocks.score(at)
 
 
 def _spread(places: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -180,9 +193,9 @@ def _spread(places: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """
     places = places.copy()
     for k in range(len(places) - 1):
-        gap = np.searchsorted(sizes, places[k : k + 2])
-        if gap[0] == gap[1] and 0 < gap[0] < len(sizes):
-            places[k : k + 2] = sizes[gap[0] - 1], sizes[gap[0]]
+        low = np.searchsorted(sizes, places[k], side="right")
+        if low == np.searchsorted(sizes, places[k + 1]) and 0 < low < len(sizes):
+            places[k : k + 2] = sizes[low - 1], sizes[low]
     return np.unique(places)
 
 
@@ -203,10 +216,13 @@ def _candidates(sizes: np.ndarray) -> np.ndarray:
     return np.unique(found[np.abs(np.searchsorted(found, grid)).clip(0, len(found) - 1)])
 
 
-def _finer(edges: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Return a grid seven times finer about each break, and where the breaks are on it."""
-    parts = [places]
-    for place in places:
+def _finer(edges: np.ndarray, places: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, list]:
+    """Return a grid seven times finer about each break, and where the breaks are on it.
+
+    A break beside a segment of fewer than two sizes stays: nothing tells where exactly it is.
+    """
+    parts, known = [places], _enclosed(places, sizes) >= 2
+    for place in places[known[:-1] & known[1:]]:
         at = int(np.searchsorted(edges, place))
         low, high = edges[max(at - 1, 0)], edges[min(at + 1, len(edges) - 1)]
         parts += [np.geomspace(low, place, 8)[1:], np.geomspace(place, high, 8)[:-1]]
@@ -222,6 +238,7 @@ def _added(blocks: "_Blocks", breaks: list[int]) -> list[int]:
 def _settled(blocks: "_Blocks", breaks: list[int], reach: int | None = None) -> list[int]:
     """Return the breaks, each moved in turn to where it fits best, twice."""
     for _ in range(2):
+        before = breaks
         for i in range(len(breaks)):
             rest = breaks[:i] + breaks[i + 1 :]
             near = range(len(blocks.edges))
@@ -229,11 +246,13 @@ def _settled(blocks: "_Blocks", breaks: list[int], reach: int | None = None) -> 
                 near = range(max(breaks[i] - reach, 0), min(breaks[i] + reach + 1, len(near)))
             trials = (sorted([*rest, k]) for k in near if k not in rest)
             breaks = min(trials, key=blocks.loss)
+        if breaks == before:
+            break
     return breaks
 
 
 class _Blocks:
-    """The rows between neighbouring candidates, each block pressed into at most three by QR.
+    """The rows between neighbouring candidates, x rising, each block pressed into three by QR.
 
     Inside a block every segmented line is one straight line, so least squares of the pressed rows
     is that of all of them, however many there are.
@@ -241,10 +260,8 @@ class _Blocks:
 
     def __init__(self, x, price, w, edges):
         self.edges, self.n = edges, len(x)
-        which = np.searchsorted(edges, x)
-        order = np.argsort(which, kind="stable")
-        ends = np.searchsorted(which[order], np.arange(len(edges) + 2))
-        rows = np.column_stack([w, w * x, w * price])[order]
+        ends = np.r_[0, np.searchsorted(x, edges, side="right"), len(x)]
+        rows = np.column_stack([w, w * x, w * price])
         parts, places = [], []
         for k, (a, b) in enumerate(zip(ends, ends[1:], strict=False)):
             part = rows[a:b] if b - a <= 3 else np.linalg.qr(rows[a:b], mode="r")

@@ -66,9 +66,11 @@ def strays(nbytes, n_workers, seconds) -> np.ndarray:
 def _off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the log residual of each outlier of one number of workers, 0 for all others."""
     found, kept = np.zeros(len(x)), np.ones(len(x), bool)
+    _, group, count = np.unique(x, return_inverse=True, return_counts=True)
+    often = count[group] >= 3
     while True:
         at = np.flatnonzero(kept)
-        residuals, outside = _neighbourly(x[at], y[at])
+        residuals, outside = _neighbourly(x[at], y[at], often[at])
         size = np.abs(residuals)
         limit = max(np.log(FACTOR), DEVIATIONS * 1.4826 * np.median(size))
         wrong = (size > limit) & outside
@@ -83,11 +85,13 @@ def _off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         kept[at[gone]] = False
 
 
-def _neighbourly(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's log distance from its neighbours, and whether it is outside their times."""
-    sizes, group, count = np.unique(x, return_inverse=True, return_counts=True)
+def _neighbourly(x: np.ndarray, y: np.ndarray, often: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's log distance from its neighbours, and whether it is outside their times.
+
+    often : whether a row's own size is its neighbour, having been timed often enough
+    """
+    sizes, group = np.unique(x, return_inverse=True)
     medians = pd.Series(y).groupby(group).median().to_numpy()
-    often = count[group] >= 3
     if len(sizes) < 3:
         return np.where(often, y - medians[group], 0.0), often
     rise = np.diff(sizes)

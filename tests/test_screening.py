@@ -1,0 +1,125 @@
+"""Screening: what is set aside is named with its reason, and bad tables end in one sentence."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import SHARED
+
+from workbench.costs import Link, Ring
+from workbench.fits import fit_all_reduce
+from workbench.screening import screen, strays
+
+LINK = Link(alpha=20e-6, beta=0.2e-9)
+SIZES = np.array([2.0**k for k in range(2, 29)])
+
+
+def published(name: str) -> pd.DataFrame:
+    """A table of published numbers, or a skip where there is none beside the checkout."""
+    path = SHARED / "published" / name
+    if not path.exists():
+        pytest.skip(f"{path} is not at hand")
+    return pd.read_csv(path, comment="#")
+
+
+def table(seconds=None, n_workers=8, nbytes=SIZES) -> pd.DataFrame:
+    """MEASUREMENTS of one number of workers."""
+    seconds = Ring(LINK)(nbytes, n_workers) if seconds is None else seconds
+    columns = {"op": "all_reduce", "n_workers": n_workers, "n_nodes": 1, "nbytes": nbytes}
+    return pd.DataFrame(columns).assign(seconds=seconds)
+
+
+def changed(rows, factor: float) -> pd.DataFrame:
+    """The table with the times of some rows multiplied."""
+    result = table()
+    result.loc[rows, "seconds"] *= factor
+    return result
+
+
+def test_a_published_sweep_has_one_outlier_at_2_kib():
+    # 202.2 us between 65.97 us at 1 KiB and 85.23 us at 4 KiB: 202.2 / sqrt(65.97 * 85.23) = 2.70
+    sweep = published("dexhunter_nccl_allreduce_32gpu.csv").query("file.str.contains('stepexp2-2')")
+    rows = table(sweep["time_us"].to_numpy() * 1e-6, 32, sweep["bytes"].to_numpy(float))
+    _, aside = screen(rows, "all_reduce")
+    assert aside["nbytes"].tolist() == [2048]
+    assert aside["why"].tolist() == ["outlier: 2.7 times above its neighbours in size"]
+
+
+def test_outliers_are_kept_on_request():
+    rows, aside = screen(changed([12], 3.0), "all_reduce", outliers="keep")
+    assert len(rows) == len(SIZES) and aside.empty
+
+
+@pytest.mark.parametrize(
+    ("row", "factor"), [(0, 4.0), (5, 4.0), (13, 4.0), (26, 8.0), (5, 0.3), (13, 0.3)]
+)
+def test_a_single_stray_is_found_wherever_it_is(row, factor):
+    _, aside = screen(changed([row], factor), "all_reduce")
+    assert aside.index.tolist() == [row]
+
+
+def test_a_step_of_the_price_is_no_outlier():
+    # an algorithm switch triples the time from one size on: both sides of it stay
+    assert screen(changed(range(13, 27), 3.0), "all_reduce")[1].empty
+
+
+def test_ordinary_noise_sets_nothing_aside(rng):
+    for _ in range(50):
+        noisy = Ring(LINK)(SIZES, 8) * (1 + 0.05 * rng.standard_normal(len(SIZES)))
+        assert screen(table(noisy), "all_reduce")[1].empty
+
+
+def test_what_repeats_is_no_outlier():
+    # a size timed three times alike is how the library behaves; one of three off by 4 is a stray
+    three = pd.concat([changed([9], 3.0)] * 3, ignore_index=True)
+    factor = np.repeat([0.99, 1.0, 1.01], len(SIZES))
+    three = three.assign(seconds=three["seconds"] * factor)
+    assert screen(three, "all_reduce")[1].empty
+    three.loc[9, "seconds"] *= 4
+    assert screen(three, "all_reduce")[1].index.tolist() == [9]
+
+
+def test_numbers_of_workers_are_judged_apart():
+    # at 2 workers the same size costs a fraction of that at 64: neither is a stray
+    both = pd.concat([table(n_workers=2), table(n_workers=64)], ignore_index=True)
+    assert (strays(both["nbytes"], both["n_workers"], both["seconds"]) == "").all()
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3, 1e6])
+def test_units_mixed_within_a_table_are_named_with_their_rows(factor):
+    rows = changed(range(5, 9), factor)
+    with pytest.raises(ValueError, match=r"row (5|8): .* but row (4|9): .*4 rows.*Convert all to"):
+        fit_all_reduce(rows)
+
+
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [(1e-6, r"row \d+: .* bytes/s, faster than any link"), (1e6, "slower than any link that")],
+)
+def test_impossible_bandwidths_are_named_with_their_row(factor, message):
+    with pytest.raises(ValueError, match=message):
+        fit_all_reduce(table().assign(seconds=table()["seconds"] * factor))
+
+
+def test_a_slow_office_network_is_no_mistake():
+    # 1 Gbit/s and 1 ms a hop
+    slow = table(Ring(Link(1e-3, 8e-9))(SIZES, 8))
+    assert fit_all_reduce(slow).model.link.beta == pytest.approx(8e-9)
+
+
+def test_copied_rows_are_warned_of_with_their_places():
+    rows = pd.concat([table(), table().iloc[[3, 4]]], ignore_index=True)
+    with pytest.warns(UserWarning, match=r"2 rows repeat another.*row 27, 28.*drop_duplicates"):
+        fit_all_reduce(rows)
+
+
+def test_repeated_measurements_are_fine(rng):
+    rows = pd.concat([table()] * 4, ignore_index=True)
+    noisy = rows.assign(seconds=rows["seconds"] * (1 + 0.01 * rng.standard_normal(len(rows))))
+    assert len(fit_all_reduce(noisy).measurements) == len(rows)
+
+
+def test_the_measurements_are_left_as_they_were():
+    rows = changed([12], 3.0)
+    before = rows.copy(deep=True)
+    screen(rows, "all_reduce")
+    pd.testing.assert_frame_equal(rows, before)
