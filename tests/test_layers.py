@@ -16,8 +16,8 @@ ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
     "crosscheck costs nccl screening estimates regimes card fits diagnostics slowdown choices "
     "grouping policies fusion settings jitter scenario replay queues grid explain export timeline "
-    "scaling sharded optimum style receipts fit_figures figures widget fit_widget explore "
-    "capture"
+    "scaling sharded optimum priority optimising whatif style receipts fit_figures figures "
+    "widget fit_widget explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

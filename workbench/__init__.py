@@ -39,6 +39,9 @@ Data flows one way, and each module may import only those above it:
     scaling       strong and weak scaling
     sharded       reduce-scatter and all-gather in place of all-reduce
     optimum       optimal_fusion, headroom, recommend
+    priority      priority scheduling with partition (P3, ByteScheduler)
+    optimising    what one may change, each with its own cost
+    whatif        compare, ablate
     style         sizes, colours and axes that figures share
     receipts      save: a figure with its data and its receipt
     fit_figures   draw_fit and the residuals that judge it

@@ -1,0 +1,500 @@
+"""Optimisations: one change of a training set-up each, with what the change itself costs.
+
+An optimisation is a frozen callable Scenario -> Scenario, and so is any function of that kind.
+What it costs itself is in the scenario it returns, in Tn and never in T1: coding in fixed_s, copies
+in the cost of a message. PriorityScheduling alone returns a prediction, as its schedule is not one
+of a queue; it comes last. An optimisation may tell, as attributes:
+
+    samples : samples an iteration trains on, over those before (1 unless told)
+    own : names of its fields that are its own cost; at 0 it is free
+    stage : `Together` applies 0 first, set-ups; then 1, compression; 2, fusion that adapts to what
+        is there; 3, a schedule of its own
+    assumes : what is not modelled, in words
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from .checks import check_callable, numbers, one_number, shown, single
+from .costs import Hierarchical, Link
+from .fusion import DDPBuckets
+from .optimum import optimal_fusion
+from .priority import PriorityPrediction, predict_priority
+from .scaling import with_compute
+from .scenario import Scenario
+
+_TIMES = ("ready_s", "ready_min_s", "ready_max_s")  # of GRADIENTS and their spread
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """A cost of which messages are compressed, the link is faster, or bytes are copied as well.
+
+        C'(S) = C(0)/latency + (C(S/compression) - C(0))/bandwidth + copy_s_per_byte S
+
+    copy_s_per_byte is spent in the queue, 0 for a lone worker. C is any cost.
+    """
+
+    cost: object
+    compression: float = 1.0
+    bandwidth: float = 1.0
+    latency: float = 1.0
+    copy_s_per_byte: float = 0.0
+
+    def __call__(self, nbytes, n_workers):
+        """Return the seconds of a message, broadcast over both."""
+        nbytes, n = np.asarray(nbytes, float), np.asarray(n_workers, float)
+        idle = np.asarray(self.cost(np.zeros_like(nbytes), n_workers), float)
+        seconds = np.asarray(self.cost(nbytes / self.compression, n_workers), float)
+        copies = np.where(n > 1, self.copy_s_per_byte, 0.0) * nbytes
+        return idle / self.latency + (seconds - idle) / self.bandwidth + copies
+
+
+def around(all_reduce, cost):
+    """Return another cost with the adjustments, if any, of a scenario's all_reduce."""
+    return replace(all_reduce, cost=cost) if isinstance(all_reduce, Adjusted) else cost
+
+
+def _adjusted(all_reduce) -> Adjusted:
+    return all_reduce if isinstance(all_reduce, Adjusted) else Adjusted(all_reduce)
+
+
+@dataclass(frozen=True)
+class TensorFusion:
+    """Gradients fused by a policy, such as FixedBuffer(64 * MIB) or HorovodFusion().
+
+    copy_s_per_byte : s a byte to copy gradients into the buffer and out of it, before and after
+        each message in its queue
+    """
+
+    policy: object = DDPBuckets()
+    copy_s_per_byte: float = 0.0
+    own: ClassVar = ("copy_s_per_byte",)
+
+    def __post_init__(self):
+        _from_0(self, "copy_s_per_byte")
+        check_callable(self.policy, "TensorFusion policy", "DDPBuckets()")
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        return replace(_copied(scenario, self.copy_s_per_byte), fusion=self.policy)
+
+
+@dataclass(frozen=True)
+class AdaptiveFusion:
+    """Gradients fused so that the last message ends first: the optimum for this very scenario.
+
+    copy_s_per_byte : as in TensorFusion; planning happens once and costs an iteration nothing
+    """
+
+    copy_s_per_byte: float = 0.0
+    own: ClassVar = ("copy_s_per_byte",)
+    stage: ClassVar = 2
+
+    def __post_init__(self):
+        _from_0(self, "copy_s_per_byte")
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        scenario = _copied(scenario, self.copy_s_per_byte)
+        if np.ndim(scenario.launch_s):
+            raise ValueError(
+                "AdaptiveFusion: expected launch_s as one number, for other messages are launched "
+                f"at other times; got {len(scenario.launch_s)}. Pass replace(scenario, launch_s=0)"
+            )
+        backward_s = scenario.backward_s
+        earliest = max(scenario.launch_s, 0.0 if scenario.overlap else backward_s)
+        ready = scenario.gradients["ready_s"].clip(upper=backward_s).clip(lower=earliest)
+        table = scenario.gradients[["name", "nbytes"]].assign(ready_s=ready.clip(lower=0.0))
+        return replace(
+            scenario, fusion=optimal_fusion(table, scenario.all_reduce, scenario.n_workers)
+        )
+
+
+@dataclass(frozen=True)
+class PriorityScheduling:
+    """P3 and ByteScheduler: pieces of the layers next needed go first; see priority.
+
+    Replaces fusion. The next forward starts as soon as its layers' gradients are there.
+    """
+
+    piece_bytes: int = 4_000_000
+    forward_s: object = None
+    piece_s: float = 0.0
+    own: ClassVar = ("piece_s",)
+    stage: ClassVar = 3
+
+    def __post_init__(self):
+        _from_0(self, "piece_s")
+
+    def __call__(self, scenario: Scenario) -> PriorityPrediction:
+        scenario = _copied(scenario, 0.0)
+        return predict_priority(scenario, self.piece_bytes, self.forward_s, self.piece_s)
+
+    @property
+    def assumes(self) -> str:
+        return "" if self.forward_s is not None else "forward of each layer as long as backward is"
+
+
+@dataclass(frozen=True)
+class Compression:
+    """Gradients compressed on the device to 1/ratio of their bytes.
+
+    Coding runs where backward does, after each gradient, and so delays the gradients that follow
+    and the end of backward; decoding runs after the last message, hidden by nothing. Both are in
+    fixed_s. Costs are of the uncompressed bytes, and of each gradient:
+
+        s = encode_s_per_byte nbytes + encode_s_per_gradient, and likewise for decoding
+
+    compress_first : True where gradients are compressed before they are fused, so that buffers
+        hold compressed bytes (Horovod); False where a fused message is (communication hooks of DDP)
+
+    The sum is that of the scenario's all_reduce over compressed bytes: for sparse gradients, which
+    have to be gathered, give `OtherCollective` too. Error feedback, and what compression does to
+    convergence, are not modelled. Raises ValueError where coding takes longer than T1 leaves beside
+    backward.
+    """
+
+    ratio: float
+    encode_s_per_byte: float = 0.0
+    encode_s_per_gradient: float = 0.0
+    decode_s_per_byte: float = 0.0
+    decode_s_per_gradient: float = 0.0
+    compress_first: bool = False
+    own: ClassVar = (
+        "encode_s_per_byte",
+        "encode_s_per_gradient",
+        "decode_s_per_byte",
+        "decode_s_per_gradient",
+    )
+    stage: ClassVar = 1
+    assumes: ClassVar = "error feedback and convergence not modelled"
+
+    def __post_init__(self):
+        _from_0(self, *self.own)
+        expected = "Compression ratio: expected a number from 1 up"
+        if not 1 <= one_number(self.ratio, expected, "10 leaves a tenth of the bytes") < np.inf:
+            raise ValueError(f"{expected}, got {shown(self.ratio)}; 10 leaves a tenth of the bytes")
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        table = scenario.gradients
+        sizes = table["nbytes"].to_numpy(float)
+        encode = sizes * self.encode_s_per_byte + self.encode_s_per_gradient
+        decode = sizes * self.decode_s_per_byte + self.decode_s_per_gradient
+        self._refuse_longer(scenario, encode.sum())
+        late = {n: table[n] + np.cumsum(encode) for n in _TIMES if n in table}
+        if self.compress_first:
+            late["nbytes"] = np.ceil(sizes / self.ratio).astype("int64")
+            cost = scenario.all_reduce
+        else:
+            cost = _adjusted(scenario.all_reduce)
+            cost = replace(cost, compression=cost.compression * float(self.ratio))
+        return replace(
+            scenario,
+            gradients=table.assign(**late),
+            backward_s=scenario.backward_s + encode.sum(),
+            all_reduce=cost,
+            fixed_s=scenario.fixed_s + float(encode.sum() + decode.sum()),
+        )
+
+    def _refuse_longer(self, scenario: Scenario, encode_s: float):
+        left_s = scenario.one_worker_s / scenario.micro_batches - scenario.backward_s
+        if encode_s > left_s * (1 + 1e-9):
+            raise ValueError(
+                "Compression: expected coding to take at most what T1 leaves beside backward, "
+                f"{left_s:.6g} s; got {encode_s:.6g} s. Compress fewer bytes, or cheaper"
+            )
+
+
+@dataclass(frozen=True)
+class HalfPrecision:
+    """Gradients sent as float16, half the bytes of float32, fused after the cast.
+
+    cast_s_per_byte : s a byte of float32 to cast to float16, and as much back
+    """
+
+    cast_s_per_byte: float = 0.0
+    own: ClassVar = ("cast_s_per_byte",)
+    stage: ClassVar = 1
+    assumes: ClassVar = "gradients were float32"
+
+    def __post_init__(self):
+        _from_0(self, "cast_s_per_byte")
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        cast = self.cast_s_per_byte
+        return Compression(
+            2.0, encode_s_per_byte=cast, decode_s_per_byte=cast, compress_first=True
+        )(scenario)
+
+
+@dataclass(frozen=True)
+class HierarchicalAllReduce:
+    """All-reduce inside nodes and between them, by rings; see costs.Hierarchical.
+
+    between : the link between nodes; None for the link of the scenario's all_reduce
+    """
+
+    inside: Link
+    workers_per_node: int
+    between: Link | None = None
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        between = self.between
+        if between is None:
+            cost = _adjusted(scenario.all_reduce).cost
+            between = getattr(cost, "between", getattr(cost, "link", None))
+        if between is None:
+            raise ValueError(
+                f"HierarchicalAllReduce between: {shown(cost)} has no link to take; "
+                "give between=Link(alpha, beta)"
+            )
+        cost = Hierarchical(self.inside, between, self.workers_per_node)
+        return replace(scenario, all_reduce=around(scenario.all_reduce, cost))
+
+
+@dataclass(frozen=True)
+class OtherCollective:
+    """Another cost of a message: another algorithm or link, such as Tree(link)."""
+
+    all_reduce: object
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        return replace(scenario, all_reduce=around(scenario.all_reduce, self.all_reduce))
+
+
+@dataclass(frozen=True)
+class FasterLink:
+    """A link of `bandwidth` times the bandwidth, whose latency is divided by `latency`.
+
+    Whatever an empty message costs is taken for latency.
+    """
+
+    bandwidth: float = 2.0
+    latency: float = 1.0
+
+    def __post_init__(self):
+        _above_0(self, "bandwidth", "latency")
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        cost = _adjusted(scenario.all_reduce)
+        bandwidth, latency = cost.bandwidth * self.bandwidth, cost.latency * self.latency
+        return replace(scenario, all_reduce=replace(cost, bandwidth=bandwidth, latency=latency))
+
+
+@dataclass(frozen=True)
+class FasterCompute:
+    """A device `factor` times as fast: T1, backward and ready times are divided by it.
+
+    The scaling factor then compares with the faster device's own T1.
+    """
+
+    factor: float
+
+    def __post_init__(self):
+        _above_0(self, "factor")
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        return _with_compute(scenario, scenario.one_worker_s / self.factor)
+
+
+@dataclass(frozen=True)
+class LargerBatch:
+    """A batch `factor` times as large on each worker: compute takes longer, messages do not.
+
+    batch_time, batch : seconds of a batch, such as fit_batch_time(table).model, and today's samples
+        of a worker; without them compute grows in proportion
+    """
+
+    factor: float
+    batch_time: object = None
+    batch: float | None = None
+    assumes: ClassVar = "convergence with a larger batch not modelled"
+
+    def __post_init__(self):
+        _above_0(self, "factor")
+        if (self.batch_time is None) != (self.batch is None):
+            raise ValueError("LargerBatch: expected batch_time and batch together, or neither")
+        if self.batch is not None:
+            check_callable(self.batch_time, "LargerBatch batch_time", "BatchTime(fixed_s, s)")
+            _above_0(self, "batch")
+
+    @property
+    def samples(self) -> float:
+        return float(self.factor)
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        longer = self.factor
+        if self.batch is not None:
+            longer = self.batch_time(self.batch * self.factor) / self.batch_time(self.batch)
+        return _with_compute(scenario, float(scenario.one_worker_s * longer))
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """Gradients of `steps` micro-batches added up before they are sent: a batch steps times larger.
+
+    update_s : s of T1 that the optimiser takes, once an iteration; at 0 T1 just grows steps times
+    """
+
+    steps: int
+    update_s: float = 0.0
+    assumes: ClassVar = "convergence with a larger batch not modelled"
+
+    def __post_init__(self):
+        _whole_steps(self)
+        _from_0(self, "update_s")
+
+    @property
+    def samples(self) -> float:
+        return float(self.steps)
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        once = (self.steps - 1) * self.update_s
+        return _repeated(scenario, self.steps, self.steps * scenario.one_worker_s - once)
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """Workers train alone for `steps` steps and then average their parameters, after the update.
+
+    An iteration is then the steps and one average: as many bytes as the gradients, not overlapped.
+    """
+
+    steps: int
+    assumes: ClassVar = "an iteration is all local steps; convergence not modelled"
+
+    def __post_init__(self):
+        _whole_steps(self)
+
+    @property
+    def samples(self) -> float:
+        return float(self.steps)
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        scenario = replace(scenario, overlap=False)
+        return _repeated(scenario, self.steps, self.steps * scenario.one_worker_s)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Messages beside backward; Overlap(False) sends them all after it."""
+
+    overlap: bool = True
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        return replace(scenario, overlap=self.overlap)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several optimisations at once, by stage and within a stage in the order given."""
+
+    optimisations: tuple
+
+    def __post_init__(self):
+        object.__setattr__(self, "optimisations", tuple(self.optimisations))
+        for optimisation in self.optimisations:
+            check_optimisation(optimisation, "Together")
+
+    @property
+    def samples(self) -> float:
+        return float(np.prod([getattr(each, "samples", 1.0) for each in self.optimisations]))
+
+    @property
+    def assumes(self) -> str:
+        told = [getattr(each, "assumes", "") for each in self.optimisations]
+        return "; ".join(dict.fromkeys(filter(None, told)))
+
+    @property
+    def stages(self) -> tuple:
+        """The optimisations in the order they are applied, those within a Together among them."""
+        flat = [
+            inner
+            for each in self.optimisations
+            for inner in (each.stages if isinstance(each, Together) else (each,))
+        ]
+        return tuple(sorted(flat, key=lambda each: getattr(each, "stage", 0)))
+
+    def __call__(self, scenario: Scenario):
+        found = scenario
+        for optimisation in self.stages:
+            if not isinstance(found, Scenario):
+                raise ValueError(
+                    "Together: expected at most one optimisation with a schedule of its own, "
+                    f"applied last; {shown(optimisation)} comes after one"
+                )
+            found = optimisation(found)
+        return found
+
+
+def free(optimisation):
+    """Return an optimisation without its own cost."""
+    if isinstance(optimisation, Together):
+        return Together(tuple(map(free, optimisation.optimisations)))
+    own = getattr(optimisation, "own", ())
+    return replace(optimisation, **dict.fromkeys(own, 0.0)) if own else optimisation
+
+
+def check_optimisation(value, name: str):
+    """Return an optimisation, or raise ValueError for a class or what is not callable."""
+    return check_callable(value, name, "HalfPrecision()")
+
+
+@dataclass(frozen=True)
+class _OverSteps:
+    """Jitter of the sum of independent steps: sqrt(steps) times that of one (exact for normals)."""
+
+    jitter: object
+    steps: int
+
+    def __call__(self, n_workers):
+        return np.sqrt(self.steps) * np.asarray(self.jitter(n_workers), float)
+
+
+def _repeated(scenario: Scenario, steps: int, one_worker_s: float) -> Scenario:
+    jitter = None if scenario.jitter is None else _OverSteps(scenario.jitter, steps)
+    return replace(
+        scenario,
+        one_worker_s=float(one_worker_s),
+        micro_batches=int(scenario.micro_batches * steps),
+        jitter=jitter,
+    )
+
+
+def _with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
+    """Return the scenario with compute that takes one_worker_s, the spread of ready times too."""
+    scaled = with_compute(scenario, one_worker_s)
+    factor = one_worker_s / scenario.one_worker_s
+    times = {n: scenario.gradients[n] * factor for n in _TIMES if n in scenario.gradients}
+    return replace(scaled, gradients=scaled.gradients.assign(**times))
+
+
+def _copied(scenario: Scenario, copy_s_per_byte: float) -> Scenario:
+    """Return the scenario with the copies of one way of fusion in place of another's."""
+    copies = getattr(scenario.all_reduce, "copy_s_per_byte", 0.0), copy_s_per_byte
+    if copies == (0.0, 0.0):
+        return scenario
+    cost = replace(_adjusted(scenario.all_reduce), copy_s_per_byte=float(copy_s_per_byte))
+    return replace(scenario, all_reduce=cost)
+
+
+def _from_0(optimisation, *names: str):
+    for name in names:
+        what = f"{type(optimisation).__name__} {name} (s)"
+        single(numbers(getattr(optimisation, name), what), what)
+
+
+def _above_0(optimisation, *names: str):
+    for name in names:
+        value = getattr(optimisation, name)
+        expected = f"{type(optimisation).__name__} {name}: expected a number above 0"
+        if not 0 < one_number(value, expected, "2.0 is twice") < np.inf:
+            raise ValueError(f"{expected}, got {shown(value)}; 2.0 is twice")
+
+
+def _whole_steps(optimisation):
+    expected = f"{type(optimisation).__name__} steps: expected a whole number from 1 up"
+    steps = one_number(optimisation.steps, expected, "write steps=4")
+    if not (1 <= steps < np.inf and steps == int(steps)):
+        raise ValueError(f"{expected}, got {shown(steps)}")

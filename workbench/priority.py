@@ -1,0 +1,173 @@
+"""Priority scheduling with partition: the layer that the next forward needs first goes first.
+
+P3 (Jayarajan et al., MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019) cut each gradient into
+pieces and, whenever the link is free, send a piece of the ready gradient whose layer is nearest to
+the input. The next forward does not wait for all messages, as with one queue: each layer waits for
+its own gradient only.
+
+    forward of gradient g starts at max(end of forward before it, end of the last piece of g)
+    Tn = end of the next iteration's forward - begin of this backward
+
+Gradients g = 1..L are in the order of backward, and forward runs L..1. As forward of g = 1 waits
+for the last message, none is left when the next backward begins: the first period is the steady
+state.
+"""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .checks import numbers, shown
+from .fusion import check_limit
+from .scenario import Scenario, one_each, seconds_alone, seconds_late
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class PriorityPrediction:
+    """What is predicted of priority scheduling: iteration_s = T1 + exposed, jitter and fixed.
+
+    timeline : a row a gradient, in the order of backward: name, nbytes, n_pieces, ready_s, start_s
+        and end_s (its first piece's start, its last one's end), forward_start_s and forward_end_s
+        (of its layer in the next iteration); s since backward began
+    exposed_comm_s : s for which the next forward waits for messages
+    scaling_factor : T1 / iteration_s
+    """
+
+    scenario: Scenario
+    timeline: pd.DataFrame
+    iteration_s: float
+    exposed_comm_s: float
+    scaling_factor: float
+    jitter_s: float = 0.0
+
+
+def predict_priority(
+    scenario: Scenario, piece_bytes: int = 4_000_000, forward_s=None, piece_s: float = 0.0
+) -> PriorityPrediction:
+    """Return the prediction for priority scheduling, in the schedule of the module's docstring.
+
+    Parameters
+    ----------
+    scenario : its fusion does not count, as gradients are sent each alone, in pieces; of several
+        micro-batches only the first one's forward waits
+    piece_bytes : the most a message holds; a piece under way is not interrupted. By default
+        ByteScheduler's million float32; P3's slices are 160,000 bytes
+    forward_s : s of forward of each gradient's layer, in the order of backward; what T1 leaves
+        besides runs after it. None takes what T1 leaves beside backward, shared among gradients as
+        backward is (an assumption, where forward was not recorded)
+    piece_s : s that each piece takes besides its message, for scheduling it
+
+    Pieces are sent one by one: ByteScheduler's credit, which keeps several under way to hide their
+    latency, is not modelled. Raises ValueError for a scenario with several streams, a slow-down or
+    launch times a bucket, and for forward times that do not fit into T1.
+    """
+    _refuse(scenario)
+    check_limit(piece_bytes, "piece_bytes")
+    gradients, m = scenario.gradients, int(scenario.micro_batches)
+    ready = gradients["ready_s"].clip(upper=scenario.backward_s).to_numpy(float)
+    rest_s = max(0.0, scenario.one_worker_s - m * scenario.backward_s)
+    forward = _forward(forward_s, ready, scenario, rest_s / m)
+    counts, seconds = _pieces(scenario, int(piece_bytes), piece_s)
+    earliest = np.maximum(ready, _earliest(scenario))
+    start, end = _sent(earliest, counts, seconds)
+    begin, done = _forward_times(forward, end, scenario.backward_s)
+    exposed_s = max(0.0, float(done[0] - scenario.backward_s - forward.sum()))
+    jitter_s = float(seconds_late(scenario.jitter, scenario.n_workers))
+    fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
+    iteration_s = scenario.one_worker_s + exposed_s + jitter_s + fixed_s
+    timeline = pd.DataFrame(
+        {
+            "name": gradients["name"].to_numpy(),
+            "nbytes": gradients["nbytes"].to_numpy("int64"),
+            "n_pieces": counts,
+            "ready_s": ready,
+            "start_s": start,
+            "end_s": end,
+            "forward_start_s": begin,
+            "forward_end_s": done,
+        }
+    )
+    factor = scenario.one_worker_s / iteration_s
+    return PriorityPrediction(scenario, timeline, iteration_s, exposed_s, factor, jitter_s)
+
+
+def _forward(forward_s, ready: np.ndarray, scenario: Scenario, rest_s: float) -> np.ndarray:
+    """Return s of forward of each gradient's layer."""
+    if forward_s is None:
+        backward = np.diff(np.append(ready[:-1], scenario.backward_s), prepend=0.0)
+        whole_s = scenario.backward_s
+        return rest_s * (backward / whole_s if whole_s else np.full(len(ready), 1 / len(ready)))
+    forward = one_each(numbers(forward_s, "forward_s"), len(ready), "forward_s")
+    if len(forward) != len(ready):
+        raise ValueError(f"forward_s: expected {len(ready)} numbers, one a gradient; got 1")
+    if forward.sum() > rest_s * (1 + _ROUNDING):
+        raise ValueError(
+            f"forward_s: expected at most what T1 leaves beside backward, {rest_s:.6g} s in all; "
+            f"got {forward.sum():.6g} s"
+        )
+    return forward
+
+
+def _earliest(scenario: Scenario) -> float:
+    return max(float(scenario.launch_s), 0.0 if scenario.overlap else scenario.backward_s)
+
+
+def _pieces(scenario: Scenario, piece_bytes: int, piece_s: float):
+    """Return the pieces of each gradient, shape (L,), and s of a whole and of the last, (L, 2)."""
+    sizes = scenario.gradients["nbytes"].to_numpy("int64")
+    counts = np.maximum(-(-sizes // piece_bytes), 1)
+    last = sizes - (counts - 1) * piece_bytes
+    nbytes = np.column_stack([np.minimum(sizes, piece_bytes), last])
+    own_s = piece_s if scenario.n_workers > 1 else 0.0
+    return counts, seconds_alone(scenario.all_reduce, nbytes, scenario.n_workers) + own_s
+
+
+def _sent(ready: np.ndarray, counts: np.ndarray, seconds: np.ndarray):
+    """Return when each gradient's first piece starts and its last ends; the latest ready first."""
+    start, end = np.full(len(ready), np.inf), np.zeros(len(ready))
+    left, costs, times = counts.tolist(), seconds.tolist(), ready.tolist()
+    waiting: list = []
+    now, arrived = 0.0, 0
+    while arrived < len(times) or waiting:
+        if not waiting:
+            now = max(now, times[arrived])
+        while arrived < len(times) and times[arrived] <= now:
+            heapq.heappush(waiting, -arrived)
+            arrived += 1
+        g = -waiting[0]
+        start[g] = min(start[g], now)
+        now += costs[g][left[g] == 1]
+        left[g] -= 1
+        if not left[g]:
+            end[g] = now
+            heapq.heappop(waiting)
+    return start, end
+
+
+def _forward_times(forward: np.ndarray, arrived: np.ndarray, backward_s: float):
+    """Return start and end of forward of each gradient's layer, the last gradient's first."""
+    begin, done, now = np.empty(len(forward)), np.empty(len(forward)), backward_s
+    for g in reversed(range(len(forward))):
+        begin[g] = max(now, arrived[g])
+        done[g] = now = begin[g] + forward[g]
+    return begin, done
+
+
+def _refuse(scenario):
+    if not isinstance(scenario, Scenario):
+        raise ValueError(f"predict_priority: expected a Scenario, got {shown(scenario)}")
+    unknown = {
+        f"n_streams={scenario.n_streams}": scenario.n_streams > 1,
+        f"slowdown={scenario.slowdown}": scenario.slowdown > 0,
+        "launch_s one a bucket": np.ndim(scenario.launch_s) > 0,
+    }
+    found = ", ".join(name for name, given in unknown.items() if given)
+    if found:
+        raise ValueError(
+            "predict_priority: expected a scenario with one stream, no slow-down and one launch "
+            f"time; got {found}. Vary it with dataclasses.replace"
+        )
