@@ -68,12 +68,15 @@ class Grid:
         groups = np.ravel_multi_index([self.at[name] for name in deciding], shape)
         order = np.argsort(groups, kind="stable")
         cuts = np.flatnonzero(np.diff(groups[order])) + 1
-        parts = []
+        parts, cut = [], {}
         for rows in np.split(order, cuts):
+            which = self.at["gradients"][rows[0]], self.at["fusion"][rows[0]]
             mine = [self.values[name][self.at[name][rows[0]]] for name in deciding]
             gradients, fusion, launch_s, n_streams, micro_batches = mine
+            if which not in cut:
+                cut[which] = fuse(gradients, fusion)
+            table = cut[which]
             self._refuse_times(rows, gradients["ready_s"].iloc[-1], micro_batches)
-            table = fuse(gradients, fusion)
             launches = host_launches(table, launch_s)
             size = max(1, _BLOCK // len(table))
             for low in range(0, len(rows), size):
