@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -349,6 +350,55 @@ def test_a_cached_file_opens_the_same_from_anywhere(shared, tmp_path, keep):
     assert all(str(moved) in file for file in again.info["files"])
 
 
+MINE = [*launched("void fast_sum<4>()", 10, 5, 1, 1), *launched("gemm", 20, 5, 2, 2)]
+
+
+def kinds(run) -> dict:
+    work = run.events[run.events["stream"] >= 0]
+    return {n: (k, op) for n, k, op in zip(work["name"], work["kind"], work["op"], strict=True)}
+
+
+def test_patterns_of_the_user_classify_kernels_that_nobody_knows(write_trace):
+    path = write_trace(MINE, distributedInfo={"rank": 0})
+    assert kinds(load_run(path))["void fast_sum<4>()"] == ("compute", "")
+    mine = {"void fast_sum<4>()": ("comm", "all_reduce"), "gemm": ("compute", "")}
+    assert kinds(load_run(path, patterns={"fast_sum": "all_reduce"})) == mine
+    assert read_events(path, patterns={"fast_sum": "all_reduce"})["kind"].eq("comm").sum() == 1
+    assert kinds(load_run(path))["void fast_sum<4>()"] == ("compute", "")
+
+
+def test_patterns_hold_in_other_processes_too(write_trace):
+    for rank in (0, 1):
+        last = write_trace(MINE, name=f"run/rank{rank}.json", **of_rank(rank))
+    with ProcessPoolExecutor(2) as pool:
+        run = load_run(last.parent, pool, patterns={"fast_sum": "all_reduce"})
+    assert run.events["kind"].eq("comm").sum() == 2
+
+
+def test_the_cache_tells_patterns_apart(write_trace, tmp_path):
+    path = write_trace(MINE, distributedInfo={"rank": 0})
+    for _ in range(2):  # stored, then fetched
+        for patterns, op in ((None, ""), ({"sum": "reduce"}, "reduce"), ({"sum": ""}, "unknown")):
+            run = load_run(path, cache=tmp_path / "cache", patterns=patterns)
+            assert kinds(run)["void fast_sum<4>()"][1] == op
+    assert len(list((tmp_path / "cache").iterdir())) == 3
+
+
+def test_what_is_no_table_of_patterns_is_refused_before_a_file_is_read(tmp_path):
+    with pytest.raises(ValueError, match="patterns: expected {regular expression: collective}"):
+        load_run(tmp_path / "none.json", patterns=["fast_sum"])
+
+
+def test_totals_take_patterns_too(tmp_path):
+    path = tmp_path / "totals.csv"
+    path.write_text(
+        '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,ms,,ms,ms,ms,\n'
+        '"GPU activities",100.0,4,2,2,1,3,"fast_sum"\n'
+    )
+    table = read_totals(path, patterns={"fast_sum": "all_reduce"})
+    assert table[["kind", "op"]].to_numpy().tolist() == [["comm", "all_reduce"]]
+
+
 def test_a_damaged_cache_is_rebuilt(write_trace, tmp_path):
     path = write_trace(WORK, **of_rank(0, 1))
     first = load_run(path, cache=tmp_path / "cache")
@@ -468,3 +518,58 @@ def test_a_source_let_go_half_read_closes_its_file_at_once(tmp_path):
     del half
     opened = {Path(link).resolve() for link in Path("/proc/self/fd").iterdir() if link.exists()}
     assert path.resolve() not in opened
+
+
+def write_export(path, host, *, devices=2, arguments=()):
+    """An export of Nsight Systems: one all-reduce on each device of a host."""
+    rows = [(10, 20, n, 7, (5 + n) << 24, "ncclDevKernel_AllReduce_Sum") for n in range(devices)]
+    capture = [(f"PROCESS_0:ARGUMENT_{n}", text) for n, text in enumerate(arguments)]
+    tables = {
+        "CUPTI_ACTIVITY_KIND_KERNEL": ('start, "end", deviceId, streamId, globalPid, name', rows),
+        "TARGET_INFO_SYSTEM_ENV": ("name, value", [("Hostname", host)] * bool(host)),
+        "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", [(EPOCH_NS,)]),
+        "META_DATA_CAPTURE": ("name, value", capture),
+    }
+    path.parent.mkdir(exist_ok=True)
+    with sqlite3.connect(path) as db:
+        for name, (columns, values) in tables.items():
+            db.execute(f"CREATE TABLE {name} ({columns})")
+            marks = ",".join("?" * (columns.count(",") + 1))
+            db.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
+    db.close()
+
+
+def test_nodes_that_each_count_their_devices_from_0_are_told_apart_by_host(tmp_path):
+    for name, host in (("a", "node10"), ("b", "node9")):
+        write_export(tmp_path / f"run/{name}.sqlite", host)
+    run = load_run(tmp_path / "run")
+    assert sorted(run.events["rank"]) == [0, 1, 2, 3]
+    of_file = run.ledger[run.ledger["why"].str.contains("hosts by name")].set_index("file")["why"]
+    assert (
+        "counted from 2, that of the first device of node10" in of_file[f"{tmp_path}/run/a.sqlite"]
+    )
+
+
+def test_nodes_that_torchrun_numbered_keep_those_numbers(tmp_path):
+    for node, host in enumerate(("zeta", "alpha")):
+        arguments = ["--nnodes=2", "--nproc_per_node=2", f"--node_rank={node}"]
+        write_export(tmp_path / f"run/{host}.sqlite", host, arguments=arguments)
+    run = load_run(tmp_path / "run")
+    assert sorted(run.events["rank"]) == [0, 1, 2, 3] and run.info["world_size"] == 4
+    assert not run.ledger["why"].str.contains("hosts by name").any()
+
+
+@pytest.mark.parametrize("hosts", [("", ""), ("node1", ""), ("node1", "node1")])
+def test_nodes_that_do_not_tell_their_hosts_apart_are_refused(tmp_path, hosts):
+    for n, host in enumerate(hosts):
+        write_export(tmp_path / f"run/{n}.sqlite", host)
+    with pytest.raises(ValueError, match="two files claim rank 0"):
+        load_run(tmp_path / "run")
+
+
+def test_runs_of_one_node_each_are_no_run_of_two(tmp_path):
+    for host in ("node1", "node2"):
+        arguments = ["--nnodes=1", "--nproc_per_node=2"]
+        write_export(tmp_path / f"run/{host}.sqlite", host, arguments=arguments)
+    with pytest.raises(ValueError, match="two files claim rank 0"):
+        load_run(tmp_path / "run")

@@ -18,6 +18,7 @@ from .readers import (
     tensorflow,
     totals,
 )
+from .readers.collectives import Patterns, added
 from .readers.source import Source
 from .units import format_seconds
 
@@ -37,16 +38,19 @@ _TICK_NS = 2000  # older traces round to us: two rows may seem to overlap by two
 _DOUBTFUL_NS = 100_000  # beyond this an overlap is worth a warning
 
 
-def read_file(path: Path, strict: bool, keep: str, cached: Path | None) -> list[tuple]:
+def read_file(
+    path: Path, strict: bool, keep: str, cached: Path | None, patterns: Patterns = ()
+) -> list[tuple]:
     """(EVENTS in ns or None, info, LEDGER rows) of a file, or of each member of an archive.
 
     What is no trace is an error if `strict`, else a row of the ledger. `cached` is the folder of
-    decoded traces, None for no cache.
+    decoded traces, None for no cache; `patterns` come before those of the classifier.
     """
-    key = _key(path, keep) if cached else ""
+    key = _key(path, keep, patterns) if cached else ""
     parts = _fetched(path, cached, key) if key else []
     if not parts:
-        parts = _decoded(path, keep)
+        with added(patterns):
+            parts = _decoded(path, keep)
         if key and len(parts) == 1 and parts[0][1].get("file") == str(path):
             _store(cached, key, parts[0])
     if strict and all(table is None for table, _, _ in parts):
@@ -57,10 +61,10 @@ def read_file(path: Path, strict: bool, keep: str, cached: Path | None) -> list[
     return [part if part[0] is None else _with_rank(*part) for part in parts]
 
 
-def _key(path: Path, keep: str) -> str:
+def _key(path: Path, keep: str, patterns: Patterns) -> str:
     """The file's key in the cache; "" when it cannot be read, which reading it will tell."""
     try:
-        return cache.key_of(path, keep)
+        return cache.key_of(path, keep, repr(patterns))
     except OSError:
         return ""
 
@@ -152,6 +156,40 @@ def _with_rank(table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
     ledger.append(note(info, f"no rank in the file: {info['rank']} taken from its name"))
     rank = pd.array([info["rank"]] * len(table), dtype="Int64")
     return table.assign(rank=rank), info, ledger
+
+
+def by_host(parts: list[tuple]) -> list[tuple]:
+    """Count ranks on from node to node where each file counts the devices of its own from 0.
+
+    In the order of the hosts' names, which is all that such files tell, and that is said. Left as
+    they are when a host is not told or has two files, or when a file tells another world size.
+    """
+    several = [info for table, info, _ in parts if table is not None and info.get("ranks")]
+    hosts = [info.get("host") for info in several]
+    numbers = [rank for info in several for rank in info["ranks"]]
+    if len(set(numbers)) == len(numbers) or not all(hosts) or len(set(hosts)) < len(hosts):
+        return parts
+    first, n_ranks = {}, 0
+    for info in sorted(several, key=lambda info: _natural(info["host"])):
+        first[info["file"]] = n_ranks
+        n_ranks += max(info["ranks"]) + 1
+    if {info["world_size"] for info in several} - {None, n_ranks}:
+        return parts
+    return [
+        part if part[1].get("file") not in first else _counted_from(first[part[1]["file"]], *part)
+        for part in parts
+    ]
+
+
+def _natural(name: str) -> list:
+    """node2 before node10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def _counted_from(first: int, table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
+    info = info | {"ranks": [rank + first for rank in info["ranks"]]}
+    why = f"ranks counted from {first}, that of the first device of {info['host']}: hosts by name"
+    return table.assign(rank=table["rank"] + first), info, [*ledger, note(info, why)]
 
 
 def note(info: dict, why: str, *, warn: bool = False) -> dict:

@@ -14,7 +14,7 @@ from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
 
 from . import clocks, files, ranks
-from .readers import execution_trace, lookup, nccl_tests, osu, plain, totals
+from .readers import collectives, execution_trace, lookup, nccl_tests, osu, plain, totals
 from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
 from .units import format_seconds
@@ -70,7 +70,9 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
-def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache=None) -> Run:
+def load_run(
+    path, executor: Executor | None = None, *, keep: str = "all", cache=None, patterns=None
+) -> Run:
     """Load a trace, or the traces of a run's ranks.
 
     Parameters
@@ -83,6 +85,9 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
         without a GPU, which is refused
     cache : a folder in which decoded files are kept, so that opening them again is instant; True
         for osf-workbench in the user's cache folder. Archives are not cached
+    patterns : {regular expression: collective} for kernels of communication that are not known
+        here, such as {"fast_reduce": "all_reduce"}; they come before those known, the first found
+        in a kernel's name holds, and "" leaves the collective to the call that launched it
 
     The ranks share one axis of time (see `clocks`). What is lost of a damaged file is warned of,
     and accounted for in `run.ledger` like everything else.
@@ -93,12 +98,15 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
         raise ValueError(f'keep: expected "all" or "kernels", got {keep!r}')
     if executor is not None and not hasattr(executor, "map"):
         raise ValueError(f"executor: expected one of concurrent.futures, got {executor!r}")
+    added = collectives.checked(patterns)
     paths, folder = files.named(path)
     only = len(paths) == 1 and folder is None
-    read = partial(ranks.read_file, strict=only, keep=keep, cached=_cache_folder(cache))
+    options = {"keep": keep, "cached": _cache_folder(cache), "patterns": added}
+    read = partial(ranks.read_file, strict=only, **options)
     parts = executor.map(read, paths) if executor else map(read, paths)
-    parts = tqdm(parts, total=len(paths), desc="files", unit="file", disable=len(paths) < 2)
-    parts = [part for of_file in parts for part in of_file]
+    bar = {"desc": "files", "unit": "file", "delay": 1.0, "disable": len(paths) < 2}  # s
+    parts = tqdm(parts, total=len(paths), **bar)
+    parts = ranks.by_host([part for of_file in parts for part in of_file])
     ledger = [row for _, _, rows in parts for row in rows]
     tables = [table for table, _, _ in parts if table is not None]
     infos = [info for table, info, _ in parts if table is not None]
@@ -115,9 +123,9 @@ def load_run(path, executor: Executor | None = None, *, keep: str = "all", cache
     return Run(name, _run_info(infos, folder), _join(tables), _ledger(ledger))
 
 
-def read_events(path) -> pd.DataFrame:
-    """EVENTS of a trace file or a folder of ranks: `load_run(path).events`."""
-    return load_run(path).events
+def read_events(path, *, patterns=None) -> pd.DataFrame:
+    """EVENTS of a trace file or a folder of ranks: `load_run(path, patterns=patterns).events`."""
+    return load_run(path, patterns=patterns).events
 
 
 def read_measurements(path) -> pd.DataFrame:
@@ -140,14 +148,16 @@ def read_measurements(path) -> pd.DataFrame:
     return table[[*MEASUREMENTS, *(c for c in table if c not in MEASUREMENTS)]]
 
 
-def read_totals(path) -> pd.DataFrame:
+def read_totals(path, *, patterns=None) -> pd.DataFrame:
     """Sums over a whole run, a row a kernel: from CSV of nvprof or `nsys stats`.
 
     Columns: kind, op, name, n_calls, seconds, mean_s, min_s, max_s. Such a table knows nothing of
-    overlap. Raises FileNotFoundError, or ValueError when the file is no such table.
+    overlap. `patterns` as `load_run` takes them. Raises FileNotFoundError, or ValueError when the
+    file is no such table.
     """
     source = Source(files.one(path))
-    return totals.read_totals(source.text(), source.file)
+    with collectives.added(collectives.checked(patterns)):
+        return totals.read_totals(source.text(), source.file)
 
 
 def add_sizes(run: Run, path, rank: int | None = None) -> Run:

@@ -127,7 +127,8 @@ class Batches:
         try:
             return self._decoder.decode(events)
         except msgspec.ValidationError:
-            return self._each(msgspec.json.decode(events, type=list[msgspec.Raw]))
+            self._current = msgspec.json.decode(events, type=list[msgspec.Raw])
+            return self._each(self._current)
 
     def again(self, event_type: Any) -> list:
         """The present batch decoded anew, as another type that takes the same events."""
@@ -139,6 +140,7 @@ class Batches:
         found = []
         for piece in self._current:
             with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                self._one.decode(piece)  # what was lost then is lost now
                 found.append(msgspec.json.decode(piece, type=event_type))
         return found
 
