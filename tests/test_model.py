@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor, fuse
-from workbench.iterations import iterations
+from workbench.iterations import collectives, gradients_by_iteration, iterations
 from workbench.jitter import NormalJitter, SampleJitter
 from workbench.timeline import Scenario, last_end, predict, schedule, sweep
+from workbench.traces import load_run
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT.parent / "shared" / "published"
 repeatable = settings(deadline=None, derandomize=True)
 
 # the NetAI '20 what-if simulator's one-worker iterations on a V100, s (netx-repo/
@@ -321,3 +323,27 @@ def test_fields_at_their_defaults_give_the_plain_model(scenario):
         end = max(begin, end) + latency + 2 * (n - 1) / n * row[2] * link.beta
     exposed = max(0.0, end - scenario.backward_s)
     assert prediction.iteration_s == pytest.approx(scenario.one_worker_s + exposed)
+
+
+def test_launch_times_place_the_messages_of_a_real_run(shared):
+    # two V100, DDP: sizes of the model, ready times and launches of the trace; only the costs of
+    # the five messages are taken as measured
+    path = shared / "traces/kineto/ddp-resnet50-2gpu"
+    if not path.exists():
+        pytest.skip(f"{path} is not at hand")
+    run = load_run(path)
+    sizes = pd.read_csv(ROOT / "data/models/gradients.csv", comment="#")
+    sizes = sizes[sizes["model"] == "resnet50"].reset_index(drop=True)
+    messages = collectives(run.events).query("op == 'all_reduce'")
+    for number, found in gradients_by_iteration(run.events).groupby("iteration"):
+        begin = found["backward_start_s"].iloc[0]
+        ready_s = found["ready_s"].to_numpy()
+        table = fuse(sizes[["name", "nbytes"]].assign(ready_s=ready_s), DDPBuckets())
+        real = messages[messages["iteration"] == number].reset_index(drop=True)
+        assert table["nbytes"].tolist() == real["nbytes"].tolist()
+        seconds = real["end_s"] - real["start_s"]
+        errors = {}
+        for name, launch_s in {"known": real["launch_s"] - begin, "unknown": 0.0}.items():
+            start = schedule(table, seconds, launch_s)["start_s"]
+            errors[name] = (start - (real["start_s"] - begin)).abs().max()
+        assert errors["known"] < 40e-6 and errors["unknown"] > 400e-6

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.queues import beyond_compute, idle, schedule, share, slowed
+from workbench.queues import after_backward, beyond_compute, idle, schedule, share, slowed
 
 repeatable = settings(deadline=None, derandomize=True)
 
@@ -142,3 +142,9 @@ def test_idle_time_is_what_no_message_fills_after_backward():
     # backward ends at 2: idle from 3 to 5 and from 6 to 6.5
     start, end = np.array([1.0, 5.0, 6.5]), np.array([3.0, 6.0, 7.0])
     assert idle(start, end, np.float64(2.0)) == 2.5
+
+
+def test_idle_time_of_several_queues_is_told_in_order_of_starts():
+    # bucket 0 is launched after bucket 1 of the other queue: idle from 5 to 6 and from 7 to 8
+    exposed, waiting, lost = after_backward(np.array([8.0, 6.0]), np.array([9.0, 7.0]), 5.0, 0.0)
+    assert (exposed, waiting, lost) == (2, 2, 0)
