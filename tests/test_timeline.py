@@ -279,6 +279,12 @@ def test_a_one_worker_time_in_milliseconds_is_warned_of():
         scenario(one_worker_s=10_000.0)
 
 
+def test_a_sweep_warns_of_it_once():
+    with pytest.warns(UserWarning, match="another unit: backward takes only 0.05 % of it") as told:
+        sweep(scenario(), one_worker_s=[10.0, 10_000.0, 20_000.0])
+    assert len(told) == 1
+
+
 def test_two_per_cent_of_backward_is_taken_as_it_is():
     assert scenario(one_worker_s=250.0).one_worker_s == 250.0
 
@@ -412,7 +418,7 @@ FIELDS = {
     "n_streams": [1, 2],
     "slowdown": [0.0, 0.3],
     "jitter": [None, NormalJitter(0.1)],
-    "launch_s": [0.0, 4.0],
+    "launch_s": [0.0, 7.0],
     "fixed_s": [0.0, 0.5],
 }
 

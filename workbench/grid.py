@@ -16,6 +16,7 @@ from .scenario import (
     latency_alone,
     seconds_alone,
     seconds_late,
+    times_are_doubtful,
     times_are_possible,
 )
 
@@ -98,10 +99,11 @@ class Grid:
         )
 
     def _refuse_times(self, rows: np.ndarray, last_s: float, micro_batches: int):
-        """Let Scenario say what is wrong with the first row whose times cannot be."""
+        """Let Scenario say what is wrong with the first row whose times cannot be, or warn."""
         one_worker_s, backward_s = (self.numbers(n)[rows] for n in ("one_worker_s", "backward_s"))
         possible = times_are_possible(last_s, one_worker_s, backward_s, micro_batches)
-        for row in rows[~possible][:1]:
+        doubtful = times_are_doubtful(one_worker_s, backward_s, micro_batches)
+        for row in [*rows[~possible], *rows[doubtful]][:1]:
             replace(self.scenario, **{n: v[self.at[n][row]] for n, v in self.values.items()})
 
 
@@ -134,8 +136,9 @@ def _seconds(costs: list, which: np.ndarray, nbytes: np.ndarray, n_workers: np.n
     kinds: dict = {}
     for i, cost in enumerate(costs):
         linear = isinstance(cost, LinkCost) and type(cost).__call__ is LinkCost.__call__
-        others = {k: v for k, v in vars(cost).items() if k != "link"} if linear else {"": i}
-        kinds.setdefault((type(cost), *others.items()), []).append(i)
+        # by identity: what differs only in identity is computed apart, and nothing need be hashable
+        others = [(k, id(v)) for k, v in vars(cost).items() if k != "link"] if linear else [i]
+        kinds.setdefault((type(cost), *others), []).append(i)
     kind = np.empty(len(costs), dtype=int)
     for number, members in enumerate(kinds.values()):
         kind[members] = number

@@ -25,6 +25,8 @@ class SampleJitter:
 
         E[max of n] = x_m - sum over i < m of (x_{i+1} - x_i) (i/m)^n        x sorted, m durations
 
+    Take iterations(run.events)["duration_s"] of a run of one worker; of several, their "compute_s",
+    as each one's duration holds the wait for the slowest already.
     Exact for draws with replacement, and so never beyond the slowest iteration measured: for more
     workers than iterations it is a lower estimate. Raises ValueError for fewer than two durations.
     """

@@ -84,7 +84,7 @@ class Scenario:
         last = self.gradients["ready_s"].iloc[-1]
         if not times_are_possible(last, self.one_worker_s, self.backward_s, self.micro_batches):
             self._refuse_times()
-        if self.micro_batches * self.backward_s < _OTHER_UNIT * self.one_worker_s:
+        if times_are_doubtful(self.one_worker_s, self.backward_s, self.micro_batches):
             warnings.warn(
                 "one_worker_s may be in another unit: backward takes only "
                 f"{100 * self.micro_batches * self.backward_s / self.one_worker_s:.3g} % of it "
@@ -154,6 +154,11 @@ def times_are_possible(last_ready_s, one_worker_s, backward_s, micro_batches):
         & (last_ready_s <= backward_s * (1 + _ROUNDING))
         & (micro_batches * backward_s <= one_worker_s * (1 + _ROUNDING))
     )
+
+
+def times_are_doubtful(one_worker_s, backward_s, micro_batches):
+    """Return whether backward is so short that the times may be in different units, one a row."""
+    return micro_batches * backward_s < _OTHER_UNIT * one_worker_s
 
 
 def host_launches(buckets: pd.DataFrame, launch_s) -> np.ndarray:
