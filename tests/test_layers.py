@@ -16,8 +16,8 @@ ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
     "crosscheck costs nccl screening estimates regimes card fits diagnostics slowdown choices "
     "grouping policies fusion settings jitter scenario replay queues grid explain export timeline "
-    "scaling sharded optimum priority optimising whatif style receipts fit_figures figures "
-    "widget fit_widget explore capture"
+    "scaling sharded optimum priority optimising whatif sensitivity uncertainty style receipts "
+    "fit_figures figures widget fit_widget explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
@@ -146,7 +146,7 @@ def test_what_the_rules_allow_is_no_breach():
         ("workbench.readers.shared", "import workbench.readers.kineto", "business"),
         ("workbench.traces", "import statsmodels.api", "only estimates may"),
         ("workbench.explore", "from seaborn import lineplot", "only figures may"),
-        ("workbench.fits", "import matplotlib.pyplot as plt", "only fit_figures and figures and"),
+        ("workbench.fits", "import matplotlib.pyplot as plt", "only figures and fit_figures and"),
         ("workbench.figures", "from ipywidgets import Button", "only explore and fit_widget and"),
         ("workbench.timeline", "def tensor():\n    import torch", "only capture may"),
         ("workbench.timeline", "import importlib\nimportlib.import_module('torch')", "no test"),

@@ -42,6 +42,8 @@ Data flows one way, and each module may import only those above it:
     priority      priority scheduling with partition (P3, ByteScheduler)
     optimising    what one may change, each with its own cost
     whatif        compare, ablate
+    sensitivity   which input moves the scaling factor most
+    uncertainty   band, knee, and where a forecast extrapolates
     style         sizes, colours and axes that figures share
     receipts      save: a figure with its data and its receipt
     fit_figures   draw_fit and the residuals that judge it
