@@ -16,7 +16,7 @@ from .iterations import medians
 from .regimes import shaped, steps, tangent
 from .screening import known, screen, warn_of_copies
 from .tables import check
-from .units import GB, US
+from .units import GB, US, format_bytes
 
 CHUNK = 1 << 14  # rows predicted at a time: what is at work stays in the caches
 
@@ -438,7 +438,8 @@ def _beyond(rows: pd.DataFrame, inputs: tuple[str, ...], points: list[np.ndarray
         factor = np.maximum(factor, np.where(values == 0, np.where(low > 0, np.inf, 1.0), far))
         side = (values > high).astype(np.int8) + 2 * (values < low).astype(np.int8)
         code = code + len(words) * side
-        here = ("", f"{name} above {high:.6g}", f"{name} below {low:.6g}")
+        low, high = (format_bytes(v) if name == "nbytes" else f"{v:.6g}" for v in (low, high))
+        here = ("", f"{name} above {high}", f"{name} below {low}")
         words = [" and ".join(filter(None, (old, new))) for new in here for old in words]
     return factor, code, words
 

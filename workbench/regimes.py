@@ -108,16 +108,33 @@ def find_regimes(kind: Piecewise, rows: pd.DataFrame) -> Piecewise:
     model = _built(kind, best, 0.0)
     if len(np.unique(hops)) < 2:
         return model
-    for floor, low in _floors(each, hops, seconds):
-        if (~low).sum() < 4 or low.sum() < 2:
-            continue
-        found, part = find_breaks(each[~low], (seconds / hops)[~low])
-        trial = _built(kind, found, floor)
-        fitted = trial(rows["nbytes"], rows["n_workers"])
-        loss = _bic(np.sum((seconds / fitted - 1) ** 2), len(seconds), len(trial.parameters))
+    points = rows["nbytes"], rows["n_workers"]
+    low, trial = None, None
+    for start in _floors(each, hops, seconds):
+        found, loss = _above(kind, start, each, hops, seconds, points)
         if loss < score:
-            model, score = trial, loss
-    return model
+            low, trial, score = start, found, loss
+    for _ in range(5 if trial else 0):  # the rows that it holds up, now by the regimes found
+        before, low = low, _without_floor(trial)(*points) < trial.floor_s
+        if (low == before).all() or min(low.sum(), (~low).sum()) < 4:
+            break
+        found, loss = _above(kind, low, each, hops, seconds, points)
+        if loss >= score:
+            break
+        trial, score = found, loss
+    return trial or model
+
+
+def _above(kind, low, each, hops, seconds, points) -> tuple[Piecewise, float]:
+    """Return a Piecewise with the floor of the low rows and the regimes of the others; its BIC."""
+    found, _ = find_breaks(each[~low], (seconds / hops)[~low])
+    trial = _built(kind, found, float(seconds[low].mean()))
+    squares = np.sum((seconds / trial(*points) - 1) ** 2)
+    return trial, _bic(squares, len(seconds), 3 + 2 * len(trial.breaks))
+
+
+def _without_floor(model: Piecewise) -> Piecewise:
+    return replace(model, floor_s=0.0)
 
 
 def _built(kind: Piecewise, found: tuple, floor: float) -> Piecewise:
@@ -128,21 +145,22 @@ def _built(kind: Piecewise, found: tuple, floor: float) -> Piecewise:
 
 
 def _floors(each: np.ndarray, hops: np.ndarray, seconds: np.ndarray):
-    """Yield floors worth trying, each with the rows that it would hold up."""
+    """Yield sets of rows that a floor may hold up, by a line for the others."""
+    known = set()
     for factor in (1.1, 1.25, 1.5, 2.0, 3.0):
         low = seconds < factor * seconds.min()
         for _ in range(10):
-            if low.all() or not low.any():
+            if low.sum() < 2 or (~low).sum() < 4:
                 break
-            floor = float(seconds[low].mean())
             x = np.column_stack([hops, hops * each])[~low] / seconds[~low, None]
             scale = np.linalg.norm(x, axis=0)
             line = nnls(x / scale, np.ones(len(x)))[0] / scale
-            before, low = low, hops * (line[0] + line[1] * each) < floor
+            before, low = low, hops * (line[0] + line[1] * each) < seconds[low].mean()
             if (low == before).all():
                 break
-        if low.any() and not low.all():
-            yield float(seconds[low].mean()), low
+        if low.sum() >= 2 and (~low).sum() >= 4 and (key := low.tobytes()) not in known:
+            known.add(key)
+            yield low
 
 
 def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
