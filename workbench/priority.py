@@ -21,7 +21,7 @@ import pandas as pd
 
 from .checks import numbers, shown
 from .fusion import check_limit
-from .scenario import Scenario, one_each, seconds_alone, seconds_late
+from .scenario import Scenario, seconds_alone, seconds_late
 
 _ROUNDING = 1e-9
 
@@ -101,9 +101,11 @@ def _forward(forward_s, ready: np.ndarray, scenario: Scenario, rest_s: float) ->
         backward = np.diff(np.append(ready[:-1], scenario.backward_s), prepend=0.0)
         whole_s = scenario.backward_s
         return rest_s * (backward / whole_s if whole_s else np.full(len(ready), 1 / len(ready)))
-    forward = one_each(numbers(forward_s, "forward_s"), len(ready), "forward_s")
-    if len(forward) != len(ready):
-        raise ValueError(f"forward_s: expected {len(ready)} numbers, one a gradient; got 1")
+    forward = np.atleast_1d(numbers(forward_s, "forward_s"))
+    if forward.shape != ready.shape:
+        raise ValueError(
+            f"forward_s: expected {len(ready)} numbers, one a gradient; got {forward.size}"
+        )
     if forward.sum() > rest_s * (1 + _ROUNDING):
         raise ValueError(
             f"forward_s: expected at most what T1 leaves beside backward, {rest_s:.6g} s in all; "
