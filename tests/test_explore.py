@@ -31,7 +31,8 @@ def scenario():
 
 def control(explorer, name):
     """The control a page finds by its class name."""
-    return next(child for child in explorer.children if f"wb-{name}" in child._dom_classes)
+    each = [explorer, *explorer.children, *explorer.children[-2].children]
+    return next(child for child in each if f"wb-{name}" in child._dom_classes)
 
 
 def status(explorer) -> str:
@@ -189,7 +190,7 @@ def test_save_writes_the_figure_its_data_and_its_receipt(scenario, explore, tmp_
     assert parameters["n_workers"] == 64
     assert parameters["all_reduce"]["link"] == {"alpha": ALPHA, "beta": BETA}
     assert parameters["fusion"] == {
-        "type": "DDPBuckets", "first_bytes": MIB, "cap_bytes": 25 * MIB}  # fmt: skip
+        "type": "DDPBuckets", "first_bytes": MIB, "cap_bytes": 25 * MIB, "caps": []}  # fmt: skip
 
 
 def test_the_saved_scaling_data_are_those_of_sweep(scenario, tmp_path):

@@ -1,0 +1,142 @@
+"""What figures share: their sizes, colours that stay apart, axes of sizes and times."""
+
+import itertools
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from workbench.style import (
+    COLOURS,
+    HATCHES,
+    check_axes,
+    cues,
+    filled,
+    paper,
+    shades,
+    size_axis,
+    time_axis,
+)
+from workbench.units import GIB, KIB, MIB
+
+
+def lightness(colour) -> float:
+    """CIE L* of a colour: what grey print keeps of it (IEC 61966-2-1, CIE 15)."""
+    rgb = np.array(mpl.colors.to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]
+    return 116 * np.cbrt(luminance) - 16
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
+PROTANOPIA = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+              [-0.003882, -0.048116, 1.051998]]  # fmt: skip
+DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                [-0.011820, 0.042940, 0.968881]]  # fmt: skip
+
+
+def seen_lightness(colour, deficiency) -> float:
+    rgb = np.array(mpl.colors.to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    luminance = np.clip(np.array(deficiency) @ linear, 0, 1) @ [0.2126, 0.7152, 0.0722]
+    return 116 * np.cbrt(luminance) - 16
+
+
+@pytest.mark.parametrize(("columns", "width"), [(1, 3.33), (2, 7.0)])
+def test_acm_figures_have_the_width_of_their_columns(columns, width):
+    assert paper("acm-sigconf", columns)["figure.figsize"][0] == pytest.approx(width, abs=0.01)
+
+
+def test_settings_are_all_known_to_matplotlib():
+    assert set(paper()) <= set(mpl.rcParams)
+
+
+def test_paper_changes_nothing_by_itself():
+    before = dict(mpl.rcParams)
+    paper("ieee")
+    assert dict(mpl.rcParams) == before
+
+
+def test_no_text_is_smaller_than_seven_points():
+    sizes = {key: value for key, value in paper().items() if key.endswith(("size",)) and
+             not key.endswith(("figsize", "markersize"))}  # fmt: skip
+    assert len(sizes) >= 6 and min(sizes.values()) >= 7
+
+
+def test_an_unknown_venue_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="'sosp'.*acm-sigconf, ieee, usenix, neurips"):
+        paper("sosp")
+
+
+def test_a_single_column_venue_has_no_second_column():
+    with pytest.raises(ValueError, match="neurips has 1 to 1, got 2"):
+        paper("neurips", columns=2)
+
+
+@pytest.mark.parametrize("ratio", [0, -1, float("nan"), "wide"])
+def test_a_ratio_that_is_no_shape_is_refused(ratio):
+    with pytest.raises(ValueError, match="ratio: expected height / width above 0"):
+        paper(ratio=ratio)
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations(COLOURS, 2)])
+def test_colours_stay_apart_in_grey_print(one, other):
+    # 10 L* is a tenth of the way from black to white.
+    assert abs(lightness(COLOURS[one]) - lightness(COLOURS[other])) > 10
+
+
+@pytest.mark.parametrize("deficiency", [PROTANOPIA, DEUTERANOPIA], ids=["protan", "deutan"])
+def test_touching_colours_stay_apart_for_the_colour_blind(deficiency):
+    for one, other in [("comm", "exposed"), ("compute", "exposed"), ("memory", "idle")]:
+        seen = [seen_lightness(COLOURS[name], deficiency) for name in (one, other)]
+        assert abs(seen[0] - seen[1]) > 10, (one, other)
+
+
+def test_exposed_time_is_hatched_too():
+    assert HATCHES["exposed"] and not HATCHES["comm"] and HATCHES["memory"] != HATCHES["exposed"]
+
+
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_shades_stay_apart_in_grey_print(n):
+    grey = [lightness(colour) for colour in shades(n)]
+    assert min(np.diff(grey)) > 5  # 8 curves share 55 L*; markers tell them apart too
+
+
+def test_every_curve_has_a_marker_of_its_own():
+    assert len({marker for marker, _ in cues(8)}) == 8
+
+
+def ticks(axis) -> list[str]:
+    axis.figure.canvas.draw()
+    return [text.get_text() for text in axis.get_ticklabels() if text.get_text()]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (4, 512 * MIB, ["32 B", "1 KiB", "32 KiB", "1 MiB", "32 MiB"]),
+        (MIB, 16 * MIB, ["1 MiB", "2 MiB", "4 MiB", "8 MiB", "16 MiB"]),
+        (256 * KIB, GIB, ["256 KiB", "2 MiB", "16 MiB", "128 MiB", "1 GiB"]),
+    ],
+)
+def test_sizes_are_marked_at_powers_of_two_with_their_unit(low, high, wanted):
+    ax = Figure().subplots()
+    size_axis(ax, low, high)
+    assert [tick for tick in ticks(ax.xaxis) if tick in wanted] == wanted
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.05, 300), (1, 20), (2, 9)])
+def test_times_have_two_marks_or_more_however_narrow_their_range(low, high):
+    ax = Figure().subplots()
+    ax.set_ylim(low, high)
+    time_axis(ax)
+    shown = [float(tick) for tick in ticks(ax.yaxis)]
+    assert len([tick for tick in shown if low <= tick <= high]) >= 2
+
+
+def test_a_table_without_a_column_is_refused_by_its_name():
+    with pytest.raises(ValueError, match="draw_x: expected a table"):
+        filled([1], {}, "draw_x", "a table")
+    with pytest.raises(ValueError, match="draw_x: expected a Matplotlib Axes first, got Figure"):
+        check_axes(Figure(), "draw_x")

@@ -1,0 +1,279 @@
+"""Draw a Fit: measured and fitted times with their band, and the residuals that judge them."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from .checks import shown
+from .costs import Interpolated
+from .diagnostics import curves, left_out, refuse_other, residuals
+from .style import (
+    COLOURS,
+    INK,
+    binary,
+    check_axes,
+    cues,
+    filled,
+    legend_above,
+    shades,
+    size_axis,
+    time_axis,
+)
+from .tables import MEASUREMENTS
+from .units import MS
+
+DASHED = (0, (3, 1.5))
+BESIDES = "#EFEFEF"  # the ground of what lies outside the measurements
+CURVES = {"seconds": "s", "predicted_low": "s", "predicted_high": "s", "extrapolated": "times"}
+
+
+def draw_fit(ax: Axes, fit, table: pd.DataFrame | None = None, card: bool = True) -> Axes:
+    """Draw a Fit: a point each measurement, a line each number of workers, logarithmic axes.
+
+    The band is where 95 of 100 single timings lie. Lines are dashed where they extrapolate,
+    sizes outside the measured ones lie on grey ground, and rows set aside are hollow.
+
+    table : `curves(fit, ...)`, to choose sizes, numbers of workers or the level of the band
+    card : whether the figure tells latency, bandwidth and errors, as the fit card does
+    """
+    check_axes(ax, "draw_fit")
+    refuse_other(fit, "draw_fit")
+    x = fit.inputs[0]
+    filled(fit.measurements, MEASUREMENTS if x == "nbytes" else {x: ""}, "draw_fit", "a Fit")
+    table = curves(fit) if table is None else table
+    table = filled(table, CURVES | {x: ""}, "draw_fit: table", "curves(fit)")
+    if x == "nbytes":
+        handles = _draw_by_workers(ax, fit, table)
+        size_axis(ax, table["nbytes"].min(), table["nbytes"].max()).set(xlabel="message size")
+        _shade_outside(ax, fit.measurements["nbytes"])
+    else:
+        handles = _draw_curve(ax, fit.measurements, table, x, INK, "o", "measured")
+        ax.set(xlabel=x.replace("_", " "), ylim=(0, None), xlim=(0, None))
+    if np.isfinite(table["predicted_high"]).any():
+        share = 100 * table.attrs.get("level", 0.95)
+        handles.append(Patch(color=INK, alpha=0.15, lw=0, label=f"{share:g} % of timings"))
+    columns = 2 if len(handles) < 7 else 3
+    legend_above(ax, columns, handles=handles)
+    told = _told(fit) if card else []
+    if x == "nbytes":
+        _frame_times(ax, len(told), -(-len(handles) // columns))
+    if told:
+        ax.text(0.03, 0.98, "\n".join(told), transform=ax.transAxes, va="top", fontsize=7)
+    ax.set_ylabel("time (ms)")
+    return ax
+
+
+def _frame_times(ax: Axes, n_lines: int, n_above: int):
+    """Show all points and lines, cut bands off, and leave room at the top left for text.
+
+    n_lines : of the text within the axes; n_above of the legend's lines above it
+    """
+    spots = [line.get_xydata() for line in ax.lines if line.get_transform() == ax.transData]
+    x, y = np.log(np.concatenate([xy[(xy > 0).all(axis=1)] for xy in spots])).T
+    low, high = y.min() - 0.3, y.max() + 0.3
+    below = y[x <= x.min() + 0.8 * np.ptp(x)].max() + 0.3  # of what lies under the text
+    # in points: without a layout an axes has 0.77 of its place; ticks and label take 30
+    height = 72 * ax.figure.get_figheight() * ax.get_position().height / 0.77 - 30 - 11 * n_above
+    room = np.clip(1 - (9 * n_lines + 4) / height, 0.25, 1)
+    ax.set_ylim(np.exp(low), np.exp(max(high, low + (below - low) / room)))
+    time_axis(ax)
+
+
+def _draw_by_workers(ax: Axes, fit, table: pd.DataFrame) -> list:
+    counts = table["n_workers"].astype(int).unique().tolist()
+    handles = []
+    looks = zip(counts, shades(len(counts)), cues(len(counts)), strict=True)
+    for n, colour, (marker, _) in looks:
+        rows = fit.measurements[fit.measurements["n_workers"] == n]
+        mine = table[table["n_workers"] == n]
+        handles += _draw_curve(ax, rows, mine, "nbytes", colour, marker, f"{n} workers")
+        out = left_out(fit, [n])
+        ax.plot(out["nbytes"], out["seconds"] / MS, marker, mfc="none", mec=colour, ms=4, mew=0.8)
+    return handles + _named_out(left_out(fit, counts))
+
+
+def _draw_curve(ax, rows, table, x: str, colour, marker: str, label: str) -> list:
+    """Draw the points, the line and the band of one curve; return its entry in the legend."""
+    size = 3 if len(rows) <= 100 else 2
+    ax.plot(rows[x], rows["seconds"] / MS, marker, color=colour, ms=size, mew=0, alpha=0.6)
+    inside = table["extrapolated"] <= 1
+    band = table[np.isfinite(table["predicted_high"])]
+    low = band["predicted_low"].where(band["predicted_low"] > 0, band["seconds"] / 100)
+    ax.fill_between(band[x], low / MS, band["predicted_high"] / MS, color=colour, alpha=0.15, lw=0)
+    line, dashed = table["seconds"] / MS, not inside.any()
+    ax.plot(table[x], line.where(inside), color=colour, lw=1)
+    ax.plot(table[x], line.where(~_shrunk(inside)), color=colour, lw=1, ls=DASHED)
+    look = {"ls": DASHED} if dashed else {"marker": marker}
+    label += ", extrapolated" * dashed
+    return [Line2D([], [], color=colour, ms=3.5, lw=1, label=label, **look)]
+
+
+def _shrunk(inside: pd.Series) -> pd.Series:
+    """Return the inner points inside: a dashed line begins where the solid one ends."""
+    return inside & inside.shift(1, fill_value=False) & inside.shift(-1, fill_value=False)
+
+
+def _named_out(rows: pd.DataFrame) -> list:
+    """Return a hollow entry of the legend for each reason why rows are set aside."""
+    handles = []
+    for why, mine in rows.groupby(rows["why"].str.split("[:,]").str[0], sort=False):
+        what = f"at {binary(mine['nbytes'].iloc[0])}" if len(mine) == 1 else f"({len(mine)})"
+        handles.append(Line2D([], [], ls="", marker="o", ms=4, mfc="none", mec=INK, mew=0.8,
+                              label=f"aside: {why} {what}"))  # fmt: skip
+    return handles
+
+
+def _shade_outside(ax: Axes, sizes: pd.Series):
+    low, high = ax.get_xlim()
+    for a, b in ((low, sizes.min() / 1.15), (sizes.max() * 1.15, high)):
+        if b > a * 1.01:
+            ax.axvspan(a, b, color=BESIDES, lw=0, zorder=0)
+    ax.set_xlim(low, high)
+
+
+def _told(fit) -> list[str]:
+    """Return the lines of the fit card that a figure has room for."""
+    card = fit.card()
+    prices = [
+        row for row in card.index if row.startswith(("alpha", "1/beta", "floor", "fixed", "per"))
+    ]
+    lines = [_price(row, *card.loc[row], wide=len(prices) <= 2) for row in prices]
+    if len(lines) > 5:
+        lines = [*lines[:4], f"and {len(lines) - 4} more, see the card"]
+    if isinstance(fit.model, Interpolated):  # goes through its points, so they do not judge it
+        return ["measured times, joined"]
+    mean, worst = (card["value"][f"{which} relative error"] for which in ("mean absolute", "worst"))
+    return [*lines, f"mean error {mean} %, worst {worst} %"]
+
+
+WORDS = {
+    "alpha": "latency",
+    "1/beta": "bandwidth",
+    "fixed_s": "fixed",
+    "per_sample_s": "growing by",
+}
+
+
+def _price(row: str, value: str, unit: str, low: str, high: str, wide: bool) -> str:
+    """Return a price in words, below it its interval or, where there are many, beside it."""
+    kind, _, which = (row, "", "") if row in WORDS else row.partition("_")
+    name = " ".join(filter(None, (WORDS.get(kind, kind), which)))
+    if value == "not determined":
+        return f"{name} {value}"
+    unit = unit.removesuffix(" moved") if not wide else unit
+    if not (low or high):
+        return f"{name} {value} {unit}"
+    return (
+        f"{name} {value} {unit}\n  95 %: {low} to {high}"
+        if wide
+        else f"{name} {value} ({low}\N{EN DASH}{high}) {unit}"
+    )
+
+
+# --- residuals ------------------------------------------------------------------------------------
+
+AGAINST = {"nbytes": "message size", "n_workers": "workers"}
+
+
+def draw_residuals(axes, fit, against: str | None = None):
+    """Draw how far a fit is off, fitted / measured - 1 in %, against an input of the cost.
+
+    axes : one Axes, or several, which take in turn the error against size, the error against
+        workers, `draw_qq` and `draw_influence`
+    fit : a Fit, or the table `residuals(fit)`
+    against : the input, its first by default: nbytes
+    """
+    table = _judged(fit, "draw_residuals")
+    if isinstance(axes, list | tuple | np.ndarray):
+        panels = [*np.ravel(axes)]
+        known = [name for name in AGAINST if name in table] or [table.columns[0]]
+        draws = [lambda ax, name=name: draw_residuals(ax, table, name) for name in known]
+        draws += [lambda ax: draw_qq(ax, table), lambda ax: draw_influence(ax, table)]
+        if not 0 < len(panels) <= len(draws):
+            raise ValueError(f"draw_residuals: expected 1 to {len(draws)} Axes, got {len(panels)}")
+        for ax, draw in zip(panels, draws, strict=False):
+            check_axes(ax, "draw_residuals")
+            draw(ax)
+        return axes
+    ax, against = axes, against or table.columns[0]
+    check_axes(ax, "draw_residuals")
+    if against not in table or against in CALCULATED:
+        known = ", ".join(name for name in table if name not in CALCULATED)
+        raise ValueError(f"draw_residuals: against: expected one of {known}; got {shown(against)}")
+    ax.axhline(0, color=INK, lw=0.6)
+    _draw_points(ax, table, against, 100 * table["relative_error"])
+    ax.set(xlabel=AGAINST.get(against, against.replace("_", " ")), ylabel="error (%)")
+    reach = 115 * max(np.abs(table["relative_error"]).max(), 0.001)
+    ax.set_ylim(-reach, reach)
+    if against == "nbytes":
+        size_axis(ax, table["nbytes"].min(), table["nbytes"].max())
+    elif len(counts := np.unique(table[against])) <= 8:
+        ax.set_xticks(counts.tolist())
+    return ax
+
+
+CALCULATED = ("seconds", "fitted_s", "relative_error", "standardised", "leverage", "cook", "normal")
+
+
+def draw_qq(ax: Axes, fit) -> Axes:
+    """Draw standardised residuals against the quantiles of a normal: on the line where they agree.
+
+    fit : a Fit, or the table `residuals(fit)`
+    """
+    check_axes(ax, "draw_qq")
+    table = _standardised(fit, "draw_qq")
+    reach = 1.1 * np.abs(table["normal"]).max()
+    ax.plot([-reach, reach], [-reach, reach], color=INK, lw=0.6)
+    _draw_points(ax, table, "normal", table["standardised"])
+    ax.set(xlabel="normal quantile", ylabel="standardised residual")
+    return ax
+
+
+def draw_influence(ax: Axes, fit) -> Axes:
+    """Draw standardised residuals against leverage; a ring where Cook's distance is above 1.
+
+    fit : a Fit, or the table `residuals(fit)`. A row above 1 moves the parameters by more than
+        they are known to.
+    """
+    check_axes(ax, "draw_influence")
+    table = _standardised(fit, "draw_influence")
+    ax.axhline(0, color=INK, lw=0.6)
+    _draw_points(ax, table, "leverage", table["standardised"])
+    strong = table[table["cook"] > 1]
+    ax.plot(strong["leverage"], strong["standardised"], "o", mfc="none", mec=COLOURS["exposed"],
+            ms=7, mew=1)  # fmt: skip
+    ax.set(xlabel="leverage", ylabel="standardised residual", xlim=(0, None))
+    words = f"{len(strong)} of {len(table)} with Cook's distance above 1"
+    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=7)
+    return ax
+
+
+def _judged(fit, what: str) -> pd.DataFrame:
+    """Return the residuals of a fit, or the table itself."""
+    if not isinstance(fit, pd.DataFrame):
+        refuse_other(fit, what)
+        fit = residuals(fit)
+    return filled(fit, {"relative_error": "a share"}, what, "residuals(fit)")
+
+
+def _standardised(fit, what: str) -> pd.DataFrame:
+    table = _judged(fit, what)
+    if "standardised" not in table:
+        raise ValueError(
+            f"{what}: an Interpolated goes through its points and has no parameters that they "
+            "could move; draw_residuals(ax, fit) shows the errors of repeated sizes"
+        )
+    return table
+
+
+def _draw_points(ax: Axes, table: pd.DataFrame, x: str, y: pd.Series):
+    counts = np.unique(table["n_workers"]) if "n_workers" in table else [None]
+    size = 3 if len(table) <= 100 else 2
+    if len(counts) > 5:  # more than a legend or an eye can keep apart
+        ax.plot(table[x], y, "o", color=INK, ms=size, mew=0, alpha=0.4)
+        return
+    for n, colour, (marker, _) in zip(counts, shades(len(counts)), cues(len(counts)), strict=True):
+        mine = slice(None) if n is None else table["n_workers"] == n
+        ax.plot(table[x][mine], y[mine], marker, color=colour, ms=size, mew=0, alpha=0.6)
