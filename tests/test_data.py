@@ -123,6 +123,31 @@ def test_nccl_sweeps_equal_the_published_times(name, file):
     assert set(own["n_workers"]) == {32} and set(own["n_nodes"]) == {8}
 
 
+def test_osu_sweep_equals_the_published_latencies():
+    own = check(shipped("published/osu_8node_10gbe.csv"), MEASUREMENTS, "OSU")
+    given = source("bcaffe_osu_allreduce.csv")
+    assert own["nbytes"].tolist() == given["bytes"].tolist()
+    assert own["n_workers"].tolist() == own["n_nodes"].tolist() == given["n_nodes"].tolist()
+    np.testing.assert_allclose(own["seconds"], given["latency_us"] / 1e6, rtol=1e-12)
+
+
+def test_horovod_sweep_equals_the_published_means_and_claims_no_nodes():
+    own = check(shipped("published/horovod_lisa_cpu.csv"), MEASUREMENTS, "Horovod")
+    given = source("hse_lisa_cpu_allreduce.csv")
+    assert own["nbytes"].tolist() == (4 * given["side"] ** 2).tolist()
+    assert own["n_workers"].tolist() == given["n_processes"].tolist()
+    assert own["n_nodes"].isna().all()
+    np.testing.assert_allclose(own["seconds"], given["mean_s"], rtol=1e-12)
+
+
+def test_sweeps_cover_the_workers_that_the_docs_name():
+    osu, horovod = (
+        shipped(f"published/{name}.csv") for name in ("osu_8node_10gbe", "horovod_lisa_cpu")
+    )
+    assert osu.groupby("n_workers").size().to_dict() == {2: 266, 4: 266, 8: 266}
+    assert horovod.groupby("n_workers").size().to_dict() == dict.fromkeys(range(1, 33), 20)
+
+
 def test_own_sweep_covers_1_kib_to_64_mib():
     table = check(shipped("runs/gloo-sweep/all_reduce.csv"), MEASUREMENTS, "own sweep")
     assert table["nbytes"].tolist() == [2**k for k in range(10, 27)]
