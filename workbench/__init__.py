@@ -19,6 +19,7 @@ Data flows one way, and each module may import only those above it:
     screening     which MEASUREMENTS are fitted, and why the others are set aside
     estimates     regression: parameters from 0 up, with honest intervals
     regimes       where the price of a hop changes: breakpoints, floor, node boundary
+    bands         what a fit says of times not measured, and draws
     card          what a fit found and how far to trust it, to read
     fits          MEASUREMENTS -> Fit
     diagnostics   curves with their bands, and residuals

@@ -8,17 +8,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from .bands import drawn, predicted, share
 from .card import fit_card, number, unit_of
-from .checks import numbers, one_number, shown
+from .checks import one_number, shown
 from .costs import BatchTime, Interpolated, Piecewise, Ring
 from .estimates import Estimate, Method, infer, solve
 from .iterations import medians
 from .regimes import shaped, steps, tangent
 from .screening import known, screen, warn_of_copies
 from .tables import check
-from .units import GB, US, format_bytes
-
-CHUNK = 1 << 14  # rows predicted at a time: what is at work stays in the caches
+from .units import GB, US
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ class Fit:
             raise ValueError(f"interval: expected a parameter ({known}), got {shown(name)}")
         if name not in covariance or name in self.estimate.undetermined or self.estimate.dof < 1:
             return float("nan"), float("nan")
-        reach = self.estimate.margin(_share(level)) * np.sqrt(covariance.loc[name, name])
+        reach = self.estimate.margin(share(level)) * np.sqrt(covariance.loc[name, name])
         return float(values[name] - reach), float(values[name] + reach)
 
     def card(self, held_out=None) -> pd.DataFrame:
@@ -125,44 +124,7 @@ class Fit:
         that the rows leave free, the band is from 0 to infinity. A BatchTime takes the batch as
         the first argument and no other.
         """
-        given = zip(self.inputs, (nbytes, n_workers), strict=False)
-        points = [np.atleast_1d(numbers(value, name)).ravel() for name, value in given]
-        points = np.broadcast_arrays(*points)
-        parts = [
-            self._band([values[k : k + CHUNK] for values in points], _share(level))
-            for k in range(0, len(points[0]), CHUNK)
-        ]
-        columns = np.concatenate(parts, axis=1) if parts else np.empty((5, 0))
-        names = ("seconds", "low", "high", "predicted_low", "predicted_high")
-        table = dict(zip(self.inputs, points, strict=True)) | dict(zip(names, columns, strict=True))
-        factor, code, words = _beyond(self.measurements, self.inputs, points)
-        if self.estimate.undetermined:
-            free = np.isinf(table["high"])
-            factor, code = np.where(free, np.inf, factor), np.where(free, len(words), code)
-            words = [*words, f"not determined: {', '.join(self.estimate.undetermined)}"]
-        why = pd.Categorical.from_codes(code, words)
-        return pd.DataFrame(table | {"extrapolated": factor, "why": why}, copy=False)
-
-    def _band(self, points: list[np.ndarray], level: float) -> np.ndarray:
-        """Return rows seconds, low, high, predicted_low and predicted_high, a column a point."""
-        estimate, margin = self.estimate, self.estimate.margin(level)
-        seconds = np.broadcast_to(self.model(*points), points[0].shape)
-        own = estimate.sigma * (seconds if self.method.weights == "relative" else 1.0)
-        if isinstance(self.model, Interpolated):
-            deviation = own  # the curve is as good as the measurements that it joins
-        else:
-            names = list(estimate.covariance)
-            columns = tangent(self.model, *points)
-            slopes = np.stack([columns[name] for name in names])
-            # einsum, since threads of a matrix product cost more than they do at such a width
-            parts = np.einsum("kj,kn->jn", _root(estimate.covariance), slopes)
-            deviation = np.sqrt(np.einsum("jn,jn->n", parts, parts))
-            deviation[_moves(slopes, estimate.unseen)] = np.inf
-        if np.isnan(margin):
-            margin, deviation = 1.0, np.full_like(seconds, np.inf)
-        near, wide = margin * deviation, margin * np.hypot(deviation, own)
-        low, wide_low = np.maximum(seconds - near, 0.0), np.maximum(seconds - wide, 0.0)
-        return np.stack([seconds, low, seconds + near, wide_low, seconds + wide])
+        return predicted(self, nbytes, n_workers, share(level))
 
     def draws(self, n: int, rng: np.random.Generator) -> list:
         """Return n costs whose parameters are drawn from the fit's normal distribution.
@@ -171,27 +133,7 @@ class Fit:
         stays at its value. Of an Interpolated the measured times are drawn. Raises ValueError where
         as many points as parameters leave no spread.
         """
-        if self.estimate.dof < 1:
-            raise ValueError(
-                "draws: as many points as parameters leave no spread to draw from; time more sizes"
-            )
-        if isinstance(self.model, Interpolated):
-            return [self._redrawn(rng) for _ in range(n)]
-        names = list(self.estimate.covariance)
-        values = self.estimate.values[names].to_numpy()
-        moves = rng.standard_normal((n, len(names))) @ _root(self.estimate.covariance).T
-        moves[:, [name in self.estimate.undetermined for name in names]] = 0.0
-        drawn = np.maximum(values + moves, 0.0)
-        if isinstance(self.model, Piecewise):
-            drawn = _rising(drawn, [k for k, name in enumerate(names) if "break" in name])
-        return [
-            self.model.with_parameters(**dict(zip(names, map(float, row), strict=True)))
-            for row in drawn
-        ]
-
-    def _redrawn(self, rng: np.random.Generator) -> Interpolated:
-        factor = np.exp(self.estimate.sigma * rng.standard_normal(len(self.measurements)))
-        return Interpolated(self.measurements.assign(seconds=self.measurements["seconds"] * factor))
+        return drawn(self, n, rng)
 
 
 def fit_all_reduce(
@@ -396,52 +338,6 @@ def _warn_of_held(model, estimate: Estimate):
 
 def _points(rows: pd.DataFrame, inputs: tuple[str, ...]) -> list[np.ndarray]:
     return [rows[name].to_numpy(float) for name in inputs]
-
-
-def _share(level: float) -> float:
-    expected = "level: expected a number between 0 and 1"
-    if not 0 < one_number(level, expected, "write 95 % as 0.95") < 1:
-        raise ValueError(f"{expected}, got {shown(level)}; write 95 % as 0.95")
-    return float(level)
-
-
-def _root(covariance: pd.DataFrame) -> np.ndarray:
-    """Return a matrix whose product with its transpose is the covariance."""
-    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    scale = np.where(scale > 0, scale, 1.0)
-    values, vectors = np.linalg.eigh(covariance.to_numpy() / np.outer(scale, scale))
-    return scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
-
-
-def _moves(slopes: np.ndarray, unseen: pd.DataFrame) -> np.ndarray:
-    """Return at which points a price that the rows leave free would change the seconds."""
-    directions = unseen.to_numpy(float)
-    moved, all_ = directions @ slopes, np.abs(directions) @ np.abs(slopes)
-    return (np.abs(moved) > 1e-6 * all_).any(axis=0)
-
-
-def _rising(drawn: np.ndarray, at: list[int]) -> np.ndarray:
-    """Return draws whose breaks rise; where they cross, they are taken in order."""
-    for k, column in enumerate(at):
-        least = drawn[:, at[k - 1]] * (1 + 1e-9) if k else 1.0
-        drawn[:, column] = np.maximum(drawn[:, column], least)
-    return drawn
-
-
-def _beyond(rows: pd.DataFrame, inputs: tuple[str, ...], points: list[np.ndarray]):
-    """Return how far each point is beyond the rows, a code of the words, and the words."""
-    factor, code, words = np.ones(len(points[0])), np.zeros(len(points[0]), np.int8), [""]
-    for name, values in zip(inputs, points, strict=True):
-        low, high = float(rows[name].min()), float(rows[name].max())
-        least = max(low, 1e-300)
-        far = np.maximum(values / high, least / np.maximum(values, least / 1e300))
-        factor = np.maximum(factor, np.where(values == 0, np.where(low > 0, np.inf, 1.0), far))
-        side = (values > high).astype(np.int8) + 2 * (values < low).astype(np.int8)
-        code = code + len(words) * side
-        low, high = (format_bytes(v) if name == "nbytes" else f"{v:.6g}" for v in (low, high))
-        here = ("", f"{name} above {high}", f"{name} below {low}")
-        words = [" and ".join(filter(None, (old, new))) for new in here for old in words]
-    return factor, code, words
 
 
 def _like_a_constant(model, rows: pd.DataFrame) -> dict[str, str]:
