@@ -1,0 +1,267 @@
+"""Bands, knees and the range guard: draw by draw, by coverage, and by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
+from workbench.fits import fit_all_reduce
+from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor
+from workbench.jitter import NormalJitter
+from workbench.timeline import Scenario, predict
+from workbench.uncertainty import BAND, band, extrapolation, knee, knee_range
+from workbench.units import GBIT, KIB, MIB
+from workbench.whatif import Compression, FasterLink, Together
+
+TRUTH = Ring(Link(50e-6, 1 / (25 * GBIT)))
+
+
+def sweep_of(cost, rng, noise=0.1, workers=(4, 8, 16), sizes=12) -> pd.DataFrame:
+    """MEASUREMENTS of 1 KiB to 256 MiB, with errors in proportion to the time."""
+    n, nbytes = (
+        np.repeat(workers, sizes),
+        np.tile(np.geomspace(KIB, 256 * MIB, sizes), len(workers)),
+    )
+    seconds = cost(nbytes, n) * (1 + noise * rng.standard_normal(len(n)))
+    table = pd.DataFrame({"op": "all_reduce", "n_workers": n, "n_nodes": n // 4})
+    return table.assign(nbytes=nbytes.round(), seconds=seconds)
+
+
+def scenario(**changes) -> Scenario:
+    """Thirty gradients of 4 MiB over 60 ms of backward, in DDP's buckets."""
+    ready = np.linspace(2e-3, 60e-3, 30)
+    gradients = pd.DataFrame(
+        {"name": [str(k) for k in range(30)], "nbytes": 4 * MIB, "ready_s": ready}
+    )
+    return replace(Scenario(gradients, 90e-3, 60e-3, 16, TRUTH, DDPBuckets()), **changes)
+
+
+def one_by_one(run, fit, n, n_draws, seed, factors=None, ready=None) -> np.ndarray:
+    """Scaling factors of the same draws, each predicted by itself."""
+    factors = np.ones(n_draws) if factors is None else factors
+    found = []
+    for k, (cost, factor) in enumerate(
+        zip(fit.draws(n_draws, np.random.default_rng(seed)), factors, strict=True)
+    ):
+        times = run.gradients["ready_s"] * factor if ready is None else ready[:, k]
+        drawn = replace(
+            run,
+            gradients=run.gradients.assign(ready_s=times),
+            one_worker_s=run.one_worker_s * factor,
+            backward_s=run.backward_s * factor,
+            all_reduce=cost,
+            n_workers=n,
+        )
+        found.append(predict(drawn).scaling_factor)
+    return np.array(found)
+
+
+VARIANTS = {
+    "plain": {},
+    "per tensor": {"fusion": PerTensor()},
+    "no overlap": {"overlap": False},
+    "slowdown": {"slowdown": 0.2},
+    "launched late": {"launch_s": 55e-3},
+    "jitter, fixed": {"jitter": NormalJitter(1e-3), "fixed_s": 2e-3},
+    "two streams": {"n_streams": 2},
+    "a clock": {"fusion": DeepSpeedBuckets(8 * MIB)},
+}
+
+
+@pytest.mark.parametrize("kind", [Ring, Piecewise, Interpolated, Hierarchical])
+@pytest.mark.parametrize("name", ["plain", "slowdown"])
+def test_a_band_is_made_of_the_fits_own_draws(rng, kind, name):
+    truth = Hierarchical(Link(1e-5, 1e-10), TRUTH.link, 4) if kind is Hierarchical else TRUTH
+    fit, run = fit_all_reduce(sweep_of(truth, rng), kind), scenario(**VARIANTS[name])
+    found = band(run, fit, 16, level=0.9, n_draws=40, rng=np.random.default_rng(5)).iloc[0]
+    expected = np.quantile(one_by_one(run, fit, 16, 40, 5), [0.05, 0.5, 0.95])
+    assert [found["low"], found["median"], found["high"]] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_compute_varies_by_one_factor_a_draw(rng, name):
+    fit, run = fit_all_reduce(sweep_of(TRUTH, rng)), scenario(**VARIANTS[name])
+    found = band(run, fit, 16, n_draws=40, rng=np.random.default_rng(5), compute_cv=0.05)
+    numbers = np.random.default_rng(5)
+    fit.draws(40, numbers)
+    factors = 1 + 0.05 * numbers.standard_normal(40)
+    expected = one_by_one(run, fit, 16, 40, 5, factors)
+    assert found["low"].iloc[0] == pytest.approx(np.quantile(expected, 0.025), rel=1e-9)
+    assert found["high"].iloc[0] == pytest.approx(np.quantile(expected, 0.975), rel=1e-9)
+
+
+def spread(run: Scenario, low: float, high: float) -> Scenario:
+    """The scenario with gradients ready from low to high times their median time."""
+    ready = run.gradients["ready_s"]
+    table = run.gradients.assign(ready_min_s=ready * low, ready_max_s=ready * high)
+    return replace(run, gradients=table)
+
+
+@pytest.mark.parametrize("fusion", [PerTensor(), DDPBuckets(), DeepSpeedBuckets(8 * MIB)])
+def test_the_measured_range_of_ready_times_bounds_compute(rng, fusion):
+    # a certain link: what remains is compute, from 0.9 to 1.2 times its median
+    fit = fit_all_reduce(sweep_of(TRUTH, rng, noise=0.0))
+    run = spread(scenario(fusion=fusion), 0.9, 1.2)
+    row = band(run, fit, 16, level=0.999, n_draws=500).iloc[0]
+    ends = [
+        predict(
+            replace(
+                run,
+                gradients=run.gradients.assign(ready_s=run.gradients["ready_s"] * factor),
+                one_worker_s=run.one_worker_s * factor,
+                backward_s=run.backward_s * factor,
+            )
+        ).scaling_factor
+        for factor in (0.9, 1.2)
+    ]
+    assert ends[0] <= row["low"] < row["scaling_factor"] < row["high"] <= ends[1]
+    # of 500 draws of a uniform place the outermost are some 1/500 of the range from its ends
+    assert [row["low"], row["high"]] == pytest.approx(ends, abs=0.02 * (ends[1] - ends[0]))
+
+
+def test_without_noise_the_band_is_the_prediction(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng, noise=0.0))
+    table = band(scenario(), fit, [2, 16, 64])
+    assert list(table) == list(BAND)
+    for row in table.itertuples():
+        expected = predict(scenario(n_workers=row.n_workers)).scaling_factor
+        assert [row.scaling_factor, row.low, row.high] == pytest.approx([expected] * 3, rel=1e-6)
+
+
+def test_the_scaling_factor_of_a_band_is_the_prediction_with_the_fitted_price(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng))
+    expected = predict(scenario(all_reduce=fit.model, n_workers=8)).scaling_factor
+    assert band(scenario(), fit, 8)["scaling_factor"].iloc[0] == expected
+
+
+@pytest.mark.parametrize("fusion", [DDPBuckets(), PerTensor()])
+def test_a_band_covers_the_truth_about_as_often_as_it_says(fusion):
+    # 200 noisy sweeps of a known link; 95 % is 190, and 13 are four standard errors of that count
+    run = scenario(fusion=fusion)
+    expected = predict(replace(run, n_workers=64)).scaling_factor
+    assert expected < 0.9
+    covered = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        row = band(run, fit_all_reduce(sweep_of(TRUTH, rng)), 64, n_draws=300, rng=rng).iloc[0]
+        covered += row["low"] <= expected <= row["high"]
+    assert 177 <= covered <= 200
+
+
+def test_a_higher_level_makes_a_wider_band(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng))
+    narrow, wide = (band(scenario(), fit, 64, level=each).iloc[0] for each in (0.5, 0.99))
+    assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
+
+
+def test_bands_come_out_the_same_twice(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng))
+    pd.testing.assert_frame_equal(*(band(scenario(), fit, [8, 64]) for _ in range(2)))
+
+
+def test_a_lone_worker_is_certain(rng):
+    row = band(scenario(launch_s=1.0), fit_all_reduce(sweep_of(TRUTH, rng)), 1).iloc[0]
+    assert (row["low"], row["high"], row["extrapolated"], row["why"]) == (1, 1, 1, "")
+
+
+def test_a_band_keeps_what_optimisations_made_of_the_link(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng, noise=0.0))
+    optimised = Together((FasterLink(4), Compression(10)))(scenario(fusion=PerTensor()))
+    row = band(optimised, fit, 64).iloc[0]
+    expected = predict(replace(optimised, n_workers=64)).scaling_factor
+    assert [row["low"], row["high"]] == pytest.approx([expected] * 2, rel=1e-6)
+
+
+def test_a_forecast_beyond_the_measurements_says_how_far(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng))
+    table = band(scenario(), fit, [8, 64]).set_index("n_workers")
+    assert table["extrapolated"].tolist() == [1, 4]
+    assert table["why"].tolist() == ["", "n_workers above 16"]
+
+
+def test_the_worst_message_is_named(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng))
+    huge = scenario().gradients.assign(nbytes=[4 * MIB] * 29 + [1024 * MIB])
+    run = scenario(gradients=huge, fusion=PerTensor())
+    row = extrapolation(run, fit).iloc[0]
+    assert (row["n_workers"], row["nbytes"], row["extrapolated"]) == (16, 1024 * MIB, 4)
+    assert row["why"].startswith("nbytes above")
+    assert extrapolation(Compression(4)(run), fit)["extrapolated"].iloc[0] == 1
+
+
+def by_hand(latency_s: float, counts, threshold: float) -> int:
+    """The knee where T1 is 1 s and each of 2(n-1) hops exposes latency_s."""
+    trained = {n: n / (1 + 2 * (n - 1) * latency_s) for n in counts}
+    best = counts[0]
+    for low, high in zip(counts, counts[1:], strict=False):
+        if (trained[high] - trained[low]) / (high - low) > threshold:
+            best = high
+    return best
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])
+def test_the_knee_is_the_largest_number_of_workers_that_still_pays(threshold):
+    gradients = pd.DataFrame({"name": ["a"], "nbytes": [1], "ready_s": [0.5]})
+    run = Scenario(gradients, 1.0, 0.5, 2, Ring(Link(0.01, 0.0)), OneMessage())
+    powers = [2**k for k in range(13)]
+    assert knee(run, threshold) == by_hand(0.01, powers, threshold)
+    every = list(range(1, 300))
+    assert knee(run, threshold, every) == by_hand(0.01, every, threshold)
+
+
+def test_a_knee_beyond_what_was_asked_is_warned_of():
+    with pytest.warns(UserWarning, match="8 workers, the most that were asked for, still pay"):
+        assert knee(scenario(all_reduce=Ring(Link(0, 0))), n_workers=[1, 2, 4, 8]) == 8
+
+
+def test_the_first_number_is_the_knee_where_none_pays():
+    assert knee(scenario(all_reduce=Affine(Link(10.0, 0.0)))) == 1
+
+
+def test_the_range_of_the_knee_is_that_of_the_draws(rng):
+    fit, run = fit_all_reduce(sweep_of(TRUTH, rng, noise=0.5)), scenario(fusion=PerTensor())
+    counts = list(range(1, 40))
+    found = knee_range(run, fit, n_workers=counts, level=0.9, n_draws=200).iloc[0]
+    drawn = [
+        knee(replace(run, all_reduce=cost), n_workers=counts)
+        for cost in fit.draws(200, np.random.default_rng(20220425))
+    ]
+    assert found["low"] < found["high"]
+    ends = np.quantile(drawn, [0.05, 0.95], method="inverted_cdf").tolist()
+    assert [found["low"], found["high"]] == ends
+    assert found["knee"] == knee(replace(run, all_reduce=fit.model), n_workers=counts)
+    assert not found["at_least"]
+
+
+def test_a_knee_that_may_be_beyond_is_marked(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng))
+    row = knee_range(scenario(), fit, n_workers=[1, 2, 4], n_draws=50).iloc[0]
+    assert row["at_least"]
+
+
+FIT = fit_all_reduce(sweep_of(TRUTH, np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: band(scenario(), FIT.model, 8), "band: expected a Fit, got Ring"),
+        (lambda: band(scenario().gradients, FIT, 8), "band: expected a Scenario, got DataFrame"),
+        (lambda: band(scenario(), FIT, 0), "n_workers: expected whole numbers from 1 up"),
+        (lambda: band(scenario(), FIT, 8, level=95), "write 95 % as 0.95"),
+        (lambda: band(scenario(), FIT, 8, n_draws=1), "n_draws: expected a whole number from 2 up"),
+        (lambda: band(scenario(), FIT, 8, compute_cv=2), "2 % is 0.02"),
+        (
+            lambda: band(spread(scenario(), 1.1, 1.2), FIT, 8),
+            "row 0: expected it between ready_min_s and ready_max_s, 0.0022 to 0.0024 s; got 0.002",
+        ),
+        (lambda: knee(scenario(), threshold=50), "half a worker is 0.5"),
+        (lambda: knee(scenario(), n_workers=[8, 4]), "two or more rising numbers"),
+        (lambda: knee_range(scenario(), None), "expected a Fit, got None"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
