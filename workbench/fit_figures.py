@@ -56,27 +56,29 @@ def draw_fit(ax: Axes, fit, table: pd.DataFrame | None = None, card: bool = True
         handles.append(Patch(color=INK, alpha=0.15, lw=0, label=f"{share:g} % of timings"))
     columns = 2 if len(handles) < 7 else 3
     legend_above(ax, columns, handles=handles)
-    told = _told(fit) if card else []
+    told = "\n".join(_told(fit)) if card else ""
     if x == "nbytes":
-        _frame_times(ax, len(told), -(-len(handles) // columns))
+        _frame_times(ax, told.splitlines(), -(-len(handles) // columns))
     if told:
-        ax.text(0.03, 0.98, "\n".join(told), transform=ax.transAxes, va="top", fontsize=7)
+        ax.text(0.03, 0.98, told, transform=ax.transAxes, va="top", fontsize=7)
     ax.set_ylabel("time (ms)")
     return ax
 
 
-def _frame_times(ax: Axes, n_lines: int, n_above: int):
+def _frame_times(ax: Axes, told: list[str], n_above: int):
     """Show all points and lines, cut bands off, and leave room at the top left for text.
 
-    n_lines : of the text within the axes; n_above of the legend's lines above it
+    told : the lines of that text
+    n_above : number of lines of the legend above the axes
     """
     spots = [line.get_xydata() for line in ax.lines if line.get_transform() == ax.transData]
     x, y = np.log(np.concatenate([xy[(xy > 0).all(axis=1)] for xy in spots])).T
     low, high = y.min() - 0.3, y.max() + 0.3
-    below = y[x <= x.min() + 0.8 * np.ptp(x)].max() + 0.3  # of what lies under the text
+    share = max((len(line) for line in told), default=0) / 45  # of the width that text takes
+    below = y[x <= x.min() + share * np.ptp(x)].max() + 0.3
     # in points: without a layout an axes has 0.77 of its place; ticks and label take 30
     height = 72 * ax.figure.get_figheight() * ax.get_position().height / 0.77 - 30 - 11 * n_above
-    room = np.clip(1 - (9 * n_lines + 4) / height, 0.25, 1)
+    room = np.clip(1 - (9 * len(told) + 4) / height, 0.25, 1)
     ax.set_ylim(np.exp(low), np.exp(max(high, low + (below - low) / room)))
     time_axis(ax)
 

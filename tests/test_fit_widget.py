@@ -1,0 +1,204 @@
+"""The widget of a fit: line, residuals and card move together, and what goes wrong is told."""
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.costs import Link, Piecewise, Ring
+from workbench.explore import explore_fit
+from workbench.fit_widget import KINDS
+from workbench.fits import fit_all_reduce, fit_collective
+from workbench.units import KIB, MIB
+
+SIZES = KIB * 2.0 ** np.arange(15)
+
+
+def timed(op="all_reduce", alpha=2e-5, counts=(4, 8), seed=3) -> pd.DataFrame:
+    """Times of a ring with 2 % of noise, 1 KiB to 16 MiB."""
+    n, nbytes = (grid.ravel() for grid in np.meshgrid(counts, SIZES, indexing="ij"))
+    noise = 1 + 0.02 * np.random.default_rng(seed).standard_normal(len(n))
+    table = pd.DataFrame({"op": op, "n_workers": n, "n_nodes": 1, "nbytes": nbytes})
+    return table.assign(seconds=Ring(Link(alpha, 1e-9), op)(nbytes, n) * noise)
+
+
+@pytest.fixture
+def measured():
+    return timed()
+
+
+def control(explorer, name):
+    """The control a page finds by its class name."""
+    each = [*explorer.children, *explorer.children[-2].children, *explorer.children[-1].children]
+    return next(child for child in each if f"wb-{name}" in child._dom_classes)
+
+
+def status(explorer) -> str:
+    return control(explorer, "status").value
+
+
+def shown(explorer) -> tuple:
+    """What a page shows: the picture, the card, the line of numbers."""
+    return tuple(control(explorer, name).value for name in ("image", "beside", "status"))
+
+
+def test_the_start_is_the_plain_fit(measured):
+    explorer, fit = explore_fit(measured), fit_all_reduce(measured)
+    assert explorer.fit.model == fit.model
+    mean = 100 * np.abs(fit.relative_errors()).mean()
+    assert f"ring over 30 points of measurements, 0 set aside: mean error {mean:.3g} %" in status(
+        explorer
+    )
+
+
+def test_the_card_stands_beside_the_picture(measured):
+    explorer = explore_fit(measured)
+    cells = re.findall(r"<td>(.*?)</td>", control(explorer, "beside").value)
+    card = fit_all_reduce(measured).card().reset_index()
+    assert cells == [cell for row in card.to_numpy() for cell in row]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "double tree"),
+        ("kind", "measured times, joined"),
+        ("method", "median"),
+        ("weights", "absolute errors"),
+        ("sizes", (64 * KIB, 4 * MIB)),
+    ],
+)
+def test_picture_card_and_numbers_move_together(measured, name, value):
+    explorer = explore_fit(measured)
+    before = shown(explorer)
+    control(explorer, name).value = value
+    assert all(new != old for new, old in zip(shown(explorer), before, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_fitted_as_by_hand(measured, kind):
+    explorer = explore_fit(measured)
+    control(explorer, "kind").value = kind
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        by_hand = fit_all_reduce(measured, KINDS[kind])
+    assert explorer.fit.parameters() == by_hand.parameters()
+
+
+@pytest.mark.parametrize("method", ["robust (Huber)", "median"])
+def test_methods_are_those_of_the_fit(measured, method):
+    explorer = explore_fit(measured)
+    control(explorer, "method").value = method
+    name = {"robust (Huber)": "huber", "median": "quantile"}[method]
+    assert explorer.fit.model == fit_all_reduce(measured, method=name).model
+
+
+def test_sizes_outside_the_range_are_set_aside_and_named(measured):
+    explorer = explore_fit(measured)
+    control(explorer, "sizes").value = (64 * KIB, 4 * MIB)
+    inside = measured[measured["nbytes"].between(64 * KIB, 4 * MIB)]
+    assert explorer.fit.model == fit_all_reduce(inside).model
+    why = explorer.fit.set_aside.groupby("why").size().to_dict()
+    assert why == {"below min_bytes, 64.0 KiB": 12, "above the largest size, 4 MiB": 4}
+
+
+def test_an_outlier_is_set_aside_or_kept(measured):
+    measured.loc[7, "seconds"] *= 5
+    explorer = explore_fit(measured)
+    assert "1 set aside" in status(explorer)
+    control(explorer, "outliers").value = "keep"
+    assert "0 set aside" in status(explorer)
+
+
+def test_another_table_brings_its_own_sizes(measured):
+    few = timed(alpha=1e-3).query("nbytes >= 65536")
+    explorer = explore_fit({"one": measured, "other": few})
+    control(explorer, "data").value = "other"
+    assert control(explorer, "sizes").value == (64 * KIB, 16 * MIB)
+    assert explorer.fit.model == fit_all_reduce(few).model
+    assert "points of other" in status(explorer)
+
+
+def test_going_back_shows_the_first_picture_again(measured):
+    explorer = explore_fit({"one": measured, "other": timed(seed=4)})
+    first = shown(explorer)
+    control(explorer, "data").value = "other"
+    control(explorer, "data").value = "one"
+    assert shown(explorer) == first
+
+
+@pytest.mark.parametrize("low", range(0, 15, 7))
+@pytest.mark.parametrize("kind", ["ring", "ring in regimes"])
+def test_the_range_redraws_from_end_to_end(measured, kind, low):
+    explorer = explore_fit(measured, kind)
+    last = len(control(explorer, "sizes").options) - 1
+    control(explorer, "sizes").index = (min(low, last - 1), last)
+    assert status(explorer).startswith(f"{kind} over")
+
+
+def test_a_range_that_cannot_be_fitted_says_so_and_leaves_the_rest(measured):
+    explorer = explore_fit(measured[measured["n_workers"] == 4])
+    before = shown(explorer)
+    control(explorer, "sizes").index = (5, 5)
+    assert "not done. ValueError: measurements" in status(explorer)
+    assert shown(explorer)[:2] == before[:2]
+
+
+def test_what_the_fit_warns_of_is_told(measured):
+    falling = measured.assign(seconds=1e-3 - 2e-11 * measured["nbytes"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        explorer = explore_fit(falling, name="fit")
+    assert "held at 0" in status(explorer)
+
+
+def test_text_of_the_data_is_escaped(measured):
+    label = "<script>alert(1)</script>"
+    explorer = explore_fit({label: measured})
+    assert "&lt;script&gt;" in status(explorer) and "<script>" not in status(explorer)
+
+
+def test_the_fit_can_be_observed(measured):
+    explorer, seen = explore_fit(measured), []
+    explorer.observe(lambda change: seen.append(type(change.new.model)), "fit")
+    control(explorer, "kind").value = "ring in regimes"
+    assert seen == [Piecewise]
+
+
+def test_other_collectives_have_the_kinds_they_can():
+    rows = timed("all_gather")
+    explorer = explore_fit(rows, op="all_gather")
+    assert explorer.fit.model == fit_collective(rows, "all_gather").model
+    assert "double tree" not in control(explorer, "kind").options
+
+
+def test_save_writes_figure_points_and_receipt(measured, tmp_path):
+    explorer = explore_fit(measured, name="price", folder=tmp_path)
+    control(explorer, "sizes").value = (64 * KIB, 16 * MIB)
+    control(explorer, "export").click()
+    assert "price.pdf" in status(explorer)
+    points = pd.read_csv(tmp_path / "price.csv")
+    assert len(points) == len(measured) and points["why"].notna().sum() == 12
+    receipt = json.loads((tmp_path / "price.receipt.json").read_text())["parameters"]
+    assert receipt["fitted"] == explorer.fit.parameters()
+    assert (receipt["kind"], receipt["sizes"]) == ("ring", [64 * KIB, 16 * MIB])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda t: explore_fit({}), "expected one table or more, got none"),
+        (lambda t: explore_fit({"a": [1]}), "'a': expected a DataFrame, got list"),
+        (lambda t: explore_fit(t.drop(columns="seconds")), "missing column seconds"),
+        (lambda t: explore_fit(t, "line"), "expected one of ring, .*; got 'line'"),
+        (lambda t: explore_fit(t[:1]), "two or more sizes of all_reduce, got 1"),
+        (lambda t: explore_fit(t, op="reduce"), "two or more sizes of reduce, got 0"),
+        (lambda t: explore_fit(t, name="a/b"), "plain file name"),
+    ],
+)
+def test_what_cannot_be_explored_is_refused_at_once(measured, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(measured)
