@@ -1,0 +1,470 @@
+"""Which cost fits best, judged on timings it has not seen, and what to time next."""
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from .checks import numbers, shown
+from .costs import (
+    Affine,
+    FlatRing,
+    HalvingDoubling,
+    Hierarchical,
+    Interpolated,
+    NodesCost,
+    Piecewise,
+    Ring,
+    Tree,
+)
+from .estimates import COLLINEAR, whitening
+from .fits import Fit, fit_collective
+from .regimes import EXACT, tangent
+from .tables import check
+
+LEAVE = ("nbytes", "n_workers", "large")
+LARGE = 8  # left out as large are the sizes above the largest over this
+FOLDS = 10  # choose leaves out sizes, or numbers of workers, in at most so many folds
+WITHIN = 2.0  # standard errors of a difference within which two errors count as equal
+STRONG = 10.0  # a BIC lower by this is very strong evidence (Kass, Raftery 1995)
+MANY = 24  # sizes offered for a next measurement where none are named
+
+
+def held_out(fit: Fit, leave: str = "nbytes", folds: int | None = None) -> pd.DataFrame:
+    """Return the errors at rows that the fit has not seen: refitted without them, fold by fold.
+
+    Every refit starts anew from the rows it is given: outliers, breaks, floor and node boundary.
+
+    Parameters
+    ----------
+    fit : what fit_collective, fit_all_reduce or fit_batch_time returned
+    leave : "nbytes" or "n_workers": each size, or number of workers, is left out in turn; "large":
+        all sizes above an eighth of the largest are, so up to three doublings lie beyond the rest
+    folds : more values than this are dealt in turn to so many folds; None: each is its own fold
+
+    Columns n_workers, nbytes, seconds (s), predicted_s (s), relative_error (predicted / measured -
+    1) and fold (what was left out, in words), a row a measurement. Rows set aside as outliers are
+    predicted too, so nothing is hidden; those that no fit takes, such as a lone worker's, are not.
+
+    Raises ValueError where there is nothing to leave out, or where the rest cannot be fitted or
+    leaves free what all the rows left out depend on.
+    """
+    _refuse_fit(fit, "fit")
+    strays = fit.set_aside[fit.set_aside["why"].str.startswith("outlier")].drop(columns="why")
+    rows = pd.concat([fit.measurements, strays])
+    rows = rows.sort_values([*fit.inputs[::-1]], ignore_index=True)
+    fold = _folds(rows, fit.inputs, leave, folds)
+    names = [name for name in pd.unique(fold) if name]
+    parts = [
+        _left_out(fit, rows, fold == name, name)
+        for name in tqdm(names, desc="refits", leave=False, delay=1)
+    ]
+    return pd.concat(parts).sort_index(ignore_index=True)
+
+
+def _folds(rows: pd.DataFrame, inputs: tuple[str, ...], leave: str, most: int | None) -> np.ndarray:
+    """Return the fold of each row, empty for a row that is never left out."""
+    if leave not in (*inputs, "large"):
+        known = ", ".join(map(repr, (*inputs, "large")))
+        raise ValueError(f"leave: expected one of {known}; got {shown(leave)}")
+    if leave == "large":
+        sizes = rows[inputs[0]].to_numpy(float)
+        limit = sizes.max() / LARGE
+        if sizes.min() > limit:
+            raise ValueError(
+                f"leave: 'large' leaves out {inputs[0]} above {limit:.6g}, an eighth of the "
+                "largest, which are all; time smaller ones"
+            )
+        return np.where(sizes > limit, f"{inputs[0]} above {limit:.6g}", "")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 2):
+        raise ValueError(f"folds: expected a whole number from 2 up, got {shown(most)}")
+    values, place = np.unique(rows[leave].to_numpy(float), return_inverse=True)
+    if len(values) < 2:
+        raise ValueError(
+            f"leave: {leave!r} needs two or more to leave one out; all rows have {values[0]:.6g}"
+        )
+    if most is None or len(values) <= most:
+        return np.array([f"{leave} {value:.15g}" for value in values], dtype=object)[place]
+    return np.array([f"{leave} {k} of {most}" for k in range(1, most + 1)], object)[place % most]
+
+
+def _left_out(fit: Fit, rows: pd.DataFrame, out: np.ndarray, name: str) -> pd.DataFrame:
+    try:
+        with warnings.catch_warnings():  # what a fold held at 0, the whole fit has told or not
+            warnings.simplefilter("ignore", UserWarning)
+            trained = fit.again(rows[~out])
+    except ValueError as error:
+        raise ValueError(f"leave: without {name}: {error}") from error
+    seen = rows.loc[out, [*fit.inputs[::-1], "seconds"]]
+    predicted = trained.predict(*(seen[column].to_numpy(float) for column in fit.inputs))
+    if np.isinf(predicted["extrapolated"]).all():
+        raise ValueError(f"leave: without {name}: {predicted['why'][0]}")
+    seconds = predicted["seconds"].to_numpy()
+    error = seconds / seen["seconds"].to_numpy(float) - 1
+    return seen.assign(predicted_s=seconds, relative_error=error, fold=name)
+
+
+def candidates(measurements, op: str = "all_reduce", **settings) -> dict[str, Fit | str]:
+    """Return label -> fit of every kind of cost that may explain the timings.
+
+    Where the rows cannot determine a kind, or tell it from a simpler one, the reason in words
+    stands in its place: `choose` lists it last. settings are those of fit_collective.
+    """
+    kinds = {"Ring": Ring}
+    if op == "all_reduce":
+        kinds |= {"HalvingDoubling": HalvingDoubling, "Tree": Tree}
+    kinds |= {
+        f"Piecewise {name}": Piecewise if name == "Ring" else Piecewise(kind, breaks=None)
+        for name, kind in kinds.items()
+    }
+    if op == "all_reduce":
+        kinds |= {"FlatRing": FlatRing, "Hierarchical": Hierarchical}
+    kinds |= {"Affine": Affine, "Interpolated": Interpolated}
+    fitted = partial(_candidate, measurements, op, settings)
+    return {label: fitted(label, kind) for label, kind in kinds.items()}
+
+
+def _candidate(measurements, op: str, settings: dict, label: str, kind) -> Fit | str:
+    try:
+        with warnings.catch_warnings():  # a kind that does not fit: choose tells it
+            warnings.filterwarnings("ignore", message=".*held at 0")
+            fit = fit_collective(measurements, op, kind, **settings)
+    except ValueError as error:
+        if label == "Ring":  # what stops the simplest kind is wrong with the table
+            raise
+        return str(error)
+    if isinstance(fit.model, NodesCost) and fit.estimate.undetermined:  # no more than a Ring
+        return f"not determined: {', '.join(fit.estimate.undetermined)}"
+    n_workers = fit.measurements["n_workers"].unique()
+    plain = ("Ring", "Piecewise Ring", "Interpolated")
+    if len(n_workers) == 1 and label not in plain:
+        return f"with {n_workers[0]} workers only, the same as that of Ring"
+    return fit
+
+
+def choose(fits, by: str = "nbytes") -> pd.DataFrame:
+    """Return the fits ranked, the winner first, by their errors on timings they have not seen.
+
+    Fits forecast alike whose mean errors are that of the best within two standard errors of the
+    difference, fold by fold. Of these the one counts most with the least AICc or BIC, whichever is
+    larger, and the winner is the one of fewest parameters less than 10 above it. Then come the
+    others of them; those that do as well with about as many numbers as rows, such as a curve
+    through the timings; the worse, by their error; and those without such an error, or no fit.
+
+    Parameters
+    ----------
+    fits : {label: Fit}, such as `candidates` returns, or a list; all of the same rows
+    by : what decides: "nbytes" (sizes left out), "n_workers" (for a forecast at other numbers of
+        workers) or "large" (for larger messages than were timed); see `held_out`
+
+    Index fit, the label. Columns n_parameters (breaks, floor, a node boundary that was searched and
+    the spread included), aicc and bic (of Gaussian errors with the fit's own weights; lower is
+    better), and for each of nbytes, n_workers and large the mean and the median absolute relative
+    error of the rows left out, nbytes_mean, nbytes_median, ...; sizes and numbers of workers are
+    left out in at most 10 folds. why is in words, also why a value is <NA>.
+
+        -2 log L = n log(2 pi s2) + n - 2 sum log w,  s2 = mean of (w (seconds - fitted))^2
+
+    w is 1/fitted, or 1 for absolute weights; its sum makes fits of different weights comparable.
+    Source: Burnham and Anderson 2002 (AICc); Breiman et al. 1984 (errors within standard errors).
+
+    Raises ValueError for fits of different rows, for no fit, or where no fit has the error `by`.
+    """
+    given = _labelled(fits)
+    made = {label: fit for label, fit in given.items() if not isinstance(fit, str)}
+    if by not in LEAVE:
+        raise ValueError(f"by: expected one of {', '.join(map(repr, LEAVE))}; got {shown(by)}")
+    _refuse_rows(given, made)
+    steps = tqdm(made.items(), desc="fits", leave=False, delay=1)
+    errors = {label: {leave: _errors(fit, leave) for leave in LEAVE} for label, fit in steps}
+    if all(isinstance(each[by], str) for each in errors.values()):
+        label, each = next(iter(errors.items()))
+        raise ValueError(f"by: no fit has an error for {by!r}; {label}: {each[by]}")
+    lines = {label: _line(fit, errors[label]) for label, fit in made.items()}
+    ranked = _ranked(lines, {label: each[by] for label, each in errors.items()}, by)
+    none = {label: {"why": f"no fit: {why}"} for label, why in given.items() if label not in made}
+    table = pd.DataFrame.from_dict(ranked | none, orient="index").rename_axis("fit")
+    types = {"n_parameters": "Int64", "why": "str"}
+    return table.astype({name: types.get(name, "Float64") for name in table})
+
+
+def _labelled(fits) -> dict[str, Fit | str]:
+    if not isinstance(fits, dict):
+        _refuse_list(fits)
+        labels = [type(fit.model).__name__ for fit in fits]
+        again = [labels[:k].count(label) for k, label in enumerate(labels)]
+        labels = [f"{a} {k + 1}" if k else a for a, k in zip(labels, again, strict=True)]
+        fits = dict(zip(labels, fits, strict=True))
+    for label, fit in fits.items():
+        if not isinstance(fit, str):
+            _refuse_fit(fit, f"fits {label}")
+    return fits
+
+
+def _refuse_list(fits):
+    if not isinstance(fits, list | tuple):
+        raise ValueError(
+            f"fits: expected {{label: fit}} or a list of fits, got {shown(fits)}; "
+            "write choose(candidates(measurements))"
+        )
+    for k, fit in enumerate(fits):
+        _refuse_fit(fit, f"fits {k}")
+
+
+def _refuse_fit(fit, what: str):
+    if not isinstance(fit, Fit) or fit.again is None:
+        raise ValueError(f"{what}: expected what fit_collective returns, got {shown(fit)}")
+
+
+def _refuse_rows(given: dict, made: dict[str, Fit]):
+    """Raise ValueError for no fit, fits of a batch, or fits of different rows."""
+    if not made:
+        reasons = "; ".join(f"{label}: {why}" for label, why in given.items()) or "got none"
+        raise ValueError(f"fits: expected one or more to choose among; {reasons}")
+    (first, one), *others = made.items()
+    for label, fit in made.items():
+        if fit.inputs != ("nbytes", "n_workers"):
+            raise ValueError(f"fits: expected fits of collectives; {label} is one of {fit.inputs}")
+    rows = _rows(one)
+    for label, fit in others:
+        if not np.array_equal(rows, _rows(fit)):
+            raise ValueError(
+                f"fits: {first} and {label} were fitted to different rows ({len(rows)} and "
+                f"{len(fit.measurements)}), so neither errors nor likelihoods compare; fit both "
+                "to the same table with the same min_bytes and outliers"
+            )
+
+
+def _rows(fit: Fit) -> np.ndarray:
+    rows = fit.measurements[["n_workers", "nbytes", "seconds"]].to_numpy(float)
+    return rows[np.lexsort(rows.T)]
+
+
+def _errors(fit: Fit, leave: str) -> pd.DataFrame | str:
+    """Return fold and absolute error of the rows left out, or why there are none."""
+    try:
+        table = held_out(fit, leave, None if leave == "large" else FOLDS)
+    except ValueError as error:
+        return str(error).removeprefix("leave: ")
+    return table[["fold"]].assign(error=table["relative_error"].abs())
+
+
+def _line(fit: Fit, errors: dict) -> dict:
+    """Return the numbers of a fit and, as why, what has to be said of them."""
+    line = dict(zip(("n_parameters", "aicc", "bic"), _criteria(fit), strict=True))
+    notes = []
+    for leave, table in errors.items():
+        missing = isinstance(table, str)
+        line[f"{leave}_mean"] = pd.NA if missing else table["error"].mean()
+        line[f"{leave}_median"] = pd.NA if missing else table["error"].median()
+        if missing:
+            notes.append(f"no {leave} error: {table}")
+    if pd.isna(line["bic"]):
+        notes.append("no BIC: it joins the timings, so it has no residuals")
+    elif pd.isna(line["aicc"]):
+        notes.append("no AICc: about as many parameters as rows")
+    if fit.estimate.held:
+        notes.append(f"held at 0: {', '.join(fit.estimate.held)}")
+    return line | {"why": "; ".join(notes)}
+
+
+def _criteria(fit: Fit) -> tuple:
+    """Return the number of parameters, AICc and BIC."""
+    rows, n = fit.measurements, len(fit.measurements)
+    if isinstance(fit.model, Interpolated):
+        return len(rows[["n_workers", "nbytes"]].drop_duplicates()), pd.NA, pd.NA
+    searched = isinstance(fit.model, NodesCost) and rows["n_nodes"].isna().any()
+    k = len(fit.parameters()) - len(fit.estimate.unseen) + 1 + searched
+    seconds = rows["seconds"].to_numpy(float)
+    fitted = np.asarray(fit.model(*(rows[name].to_numpy(float) for name in fit.inputs)))
+    w = whitening(fitted, seconds, fit.method)
+    variance = max(np.mean((w * (seconds - fitted)) ** 2), EXACT * np.mean((w * seconds) ** 2))
+    deviance = n * np.log(2 * np.pi * variance) + n - 2 * np.log(w).sum()
+    aicc = deviance + 2 * k + 2 * k * (k + 1) / (n - k - 1) if n > k + 1 else pd.NA
+    return k, aicc, deviance + k * np.log(n)
+
+
+def _ranked(lines: dict, errors: dict, by: str) -> dict:
+    """Return the lines in order, each with why it stands where it does."""
+    known = {label: table for label, table in errors.items() if not isinstance(table, str)}
+    mean = {label: table["error"].mean() for label, table in known.items()}
+    best = min(mean, key=mean.get)
+    gap = {label: _gap(known[label], known[best]) for label in known}
+    alike = [label for label in known if gap[label][0] <= WITHIN * gap[label][1]]
+    priced = {
+        label: max(lines[label]["aicc"], lines[label]["bic"])
+        for label in alike
+        if pd.notna(lines[label]["aicc"])
+    }
+    near = [label for label in priced if priced[label] < min(priced.values()) + STRONG]
+    winner = min(
+        near, key=lambda label: (lines[label]["n_parameters"], priced[label]), default=best
+    )
+    order = [winner, *sorted(priced, key=priced.get), *sorted(alike, key=mean.get)]
+    order = list(dict.fromkeys([*order, *sorted(known, key=mean.get), *lines]))
+    left = {"nbytes": "sizes", "n_workers": "numbers of workers", "large": "large sizes"}[by]
+    ranked = {}
+    for label in order:
+        text = f"not ranked by {by}"
+        if label in known:
+            place = _place(label, winner, best, alike, gap, priced)
+            text = f"{100 * mean[label]:.3g} % off at {left} left out{place}"
+        ranked[label] = lines[label] | {"why": "; ".join(filter(None, [text, lines[label]["why"]]))}
+    return ranked
+
+
+def _place(label, winner, best, alike, gap, priced) -> str:
+    """Return why a fit stands where it does, to follow its error."""
+    worse, spread = (f"{100 * value:.2g}" for value in gap[label])
+    if label not in alike:
+        return f", {worse} +- {spread} more than {best}"
+    if label != winner and label in priced:
+        return (
+            f": like {winner}, with an AICc or BIC {priced[label] - priced[winner]:+.3g} beside it"
+        )
+    if label != winner:
+        return f": like {winner}, which needs fewer numbers"
+    place = ", the least" if label == best else f", {worse} +- {spread} more than {best}: alike"
+    if len(alike) == 1:
+        return f"{place} beyond chance"
+    return f"{place}; the simplest by AICc and BIC of {len(alike)} that forecast alike"
+
+
+def _gap(table: pd.DataFrame, best: pd.DataFrame) -> tuple[float, float]:
+    """Return by how much a fit's errors exceed the best's, and the standard error of that.
+
+    Rows of a fold err together, so folds are the sample, or rows where there is a single fold.
+    """
+    difference = table["error"] - best["error"]
+    if table["fold"].nunique() > 1:
+        difference = difference.groupby(table["fold"]).mean()
+    spread = difference.std() / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
+    return float(difference.mean()), float(spread)
+
+
+def next_measurement(
+    fit: Fit, target, candidates=None, n: int = 1, level: float = 0.95
+) -> pd.DataFrame:
+    """Return what to time next: by how much each candidate would narrow the forecast's band.
+
+    Parameters
+    ----------
+    fit : a fit with parameters
+    target : what is to be forecast, (nbytes, n_workers) or a table with these columns, such as the
+        buckets of a timeline; of several messages the band of their total
+    candidates : what could be timed, likewise; the sizes and numbers of workers timed before, and
+        the target's sizes, unless given
+    n : how often each would be timed
+    level : of the band
+
+    Columns nbytes, n_workers, band_now_s (half the width of the confidence band of the target, as
+    predict gives it), band_after_s (with the candidate timed n times), gain (the share of the band
+    that goes) and cluster_s (worker-seconds: n * seconds * n_workers); the largest gain first. With
+    z the candidate's row of weighted slopes, g the slopes of the target and M the information
+    matrix of the rows fitted, the variance g' M^-1 g falls by (Sherman and Morrison 1950)
+
+        n (g' M^-1 z)^2 / (1 + n z' M^-1 z)
+
+    the c-optimal choice of one measurement. Breaks and a floor count as estimated, but stay in
+    number. Raises ValueError for a fit without parameters or spread, a target that depends on what
+    the rows leave free (the message names it), or a candidate that sends nothing.
+    """
+    _refuse_fit(fit, "fit")
+    _refuse_spread(fit)
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"n: expected a whole number from 1 up, got {shown(n)}")
+    wanted = _points(fit, target, "target")
+    offered = (
+        _offered(fit, wanted) if candidates is None else _points(fit, candidates, "candidates")
+    )
+    names = list(fit.estimate.covariance)
+    slopes = tangent(fit.model, *wanted)[names].sum().to_numpy()
+    _refuse_free(fit, wanted, slopes)
+    forecast = fit.predict(*offered)
+    seconds = forecast["seconds"].to_numpy()
+    if (seconds == 0).any():
+        raise ValueError("candidates: expected messages of two workers or more that take time")
+    now = fit.estimate.margin(level) * np.sqrt(slopes @ fit.estimate.covariance @ slopes)
+    z = tangent(fit.model, *offered)[names].to_numpy()
+    share = _left_after(fit, names, slopes, z * whitening(seconds, seconds, fit.method)[:, None], n)
+    # what depends on a price that the rows leave free is spent on finding that price
+    share = np.where(np.isinf(forecast["extrapolated"]), 1.0, share)
+    workers = offered[1] if len(offered) > 1 else 1
+    whole = (values.astype(int) if (values % 1 == 0).all() else values for values in offered)
+    table = pd.DataFrame(dict(zip(fit.inputs, whole, strict=True)))
+    table = table.assign(
+        band_now_s=now, band_after_s=now * share, gain=1 - share, cluster_s=n * seconds * workers
+    )
+    return table.sort_values(["gain", "cluster_s"], ascending=[False, True], ignore_index=True)
+
+
+def _left_after(fit: Fit, names: list[str], slopes, z: np.ndarray, n: int) -> np.ndarray:
+    """Return the share of the target's standard error left with each candidate timed n times."""
+    rows = fit.measurements
+    points, seconds = _measured(fit), rows["seconds"].to_numpy(float)
+    fitted = np.asarray(fit.model(*points), float)
+    x = tangent(fit.model, *points)[names].to_numpy()
+    x = x * whitening(fitted, seconds, fit.method)[:, None]
+    scale = np.linalg.norm(x, axis=0)
+    scale[scale == 0] = 1.0
+    _, s, vt = np.linalg.svd(x / scale, full_matrices=False)
+    half = vt[s > COLLINEAR * s[0]].T / s[s > COLLINEAR * s[0]]  # M^-1 = half half'
+    g, z = (slopes / scale) @ half, (z / scale) @ half
+    saved = n * (z @ g) ** 2 / (1 + n * np.einsum("ij,ij->i", z, z))
+    return np.sqrt(np.maximum(1 - saved / (g @ g), 0.0))
+
+
+def _measured(fit: Fit) -> list[np.ndarray]:
+    return [fit.measurements[name].to_numpy(float) for name in fit.inputs]
+
+
+def _points(fit: Fit, given, what: str) -> list[np.ndarray]:
+    """Return the arrays that a table, or a tuple in the order of fit.inputs, holds."""
+    if isinstance(given, pd.DataFrame):
+        check(given, dict.fromkeys(fit.inputs, "what the fit is a function of"), what)
+        given = [given[name] for name in fit.inputs]
+    elif not isinstance(given, tuple | list) or len(given) != len(fit.inputs):
+        raise ValueError(
+            f"{what}: expected ({', '.join(fit.inputs)}) or a table with these columns, "
+            f"got {shown(given)}"
+        )
+    pairs = zip(fit.inputs, given, strict=True)
+    arrays = [np.atleast_1d(numbers(values, f"{what}: {name}")).ravel() for name, values in pairs]
+    return list(np.broadcast_arrays(*arrays))
+
+
+def _offered(fit: Fit, wanted: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the sizes timed before, thinned, and the target's, at each number of workers timed."""
+    sizes, *workers = (np.unique(values) for values in _measured(fit))
+    if len(sizes) > MANY:
+        sizes = sizes[np.unique(np.linspace(0, len(sizes) - 1, MANY).round().astype(int))]
+    asked = np.unique(wanted[0])
+    sizes = np.union1d(sizes, asked if len(asked) <= MANY else asked[[0, -1]])
+    return [axis.ravel() for axis in np.meshgrid(sizes, *workers)]
+
+
+def _refuse_spread(fit: Fit):
+    if isinstance(fit.model, Interpolated):
+        raise ValueError(
+            "fit: an Interpolated has no parameters that one measurement tells others of; time "
+            "the target itself, or fit another kind"
+        )
+    if fit.estimate.dof < 1 or fit.estimate.sigma == 0:
+        raise ValueError(
+            "fit: as many points as parameters, or no residual at all, leave no spread to narrow; "
+            "time more sizes"
+        )
+
+
+def _refuse_free(fit: Fit, wanted: list[np.ndarray], slopes: np.ndarray):
+    """Raise ValueError for a target without a band, or with one that has no end."""
+    if np.isinf(fit.predict(*wanted)["high"]).any():
+        raise ValueError(
+            f"target: its band has no end, because the rows leave {fit.estimate.undetermined[0]} "
+            f"free (not determined: {', '.join(fit.estimate.undetermined)}); time other sizes and "
+            "numbers of workers, two sizes at each, or another kind of cost"
+        )
+    if not slopes.any():
+        raise ValueError("target: a message that costs nothing has no band to narrow")
