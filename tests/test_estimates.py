@@ -105,3 +105,10 @@ def test_a_row_that_alone_tells_a_price_has_a_finite_error(rng):
     seconds = 1 + 0.05 * rng.standard_normal(20) + columns["only"]
     deviation = np.sqrt(np.diag(estimated(columns, seconds).covariance))
     assert deviation[1] == pytest.approx(0.05 * 2, rel=0.5)
+
+
+def test_too_few_times_for_a_quantile_have_no_spread():
+    # two prices of three rows: statsmodels' errors of a quantile are not numbers then
+    columns = pd.DataFrame({"alpha": [2.0, 2.0, 2.0], "beta": [4.0, 4.0, 1e7]})
+    found = estimated(columns, [5.1e-4, 5.0e-4, 3.3e-3], Method("quantile"))
+    assert np.isfinite(found.covariance).all(axis=None)

@@ -12,6 +12,7 @@ from workbench.iterations import (
     gradients,
     gradients_by_iteration,
     iterations,
+    medians,
     repeating,
     split,
     stragglers,
@@ -170,6 +171,24 @@ def test_an_all_reduce_is_priced_by_its_transfer_alone(write_trace):
     assert list(table) == list(MEASUREMENTS)
     assert table[["op", "n_workers", "nbytes"]].values.tolist() == [["all_reduce", 2, 1024]]
     assert table["seconds"].tolist() == pytest.approx([100e-6])
+
+
+def test_medians_keep_each_message_of_an_iteration_with_its_spread(ddp_run):
+    with pytest.warns(UserWarning, match="medians: 15 of 15 messages are seen from some"):
+        table = medians(ddp_run)
+    with pytest.warns(UserWarning, match="all_reduces: 15 of 15"):
+        each = all_reduces(ddp_run)
+    assert list(table) == [*MEASUREMENTS, "n_iterations", "seconds_min", "seconds_max"]
+    times = each["seconds"].to_numpy().reshape(3, 5)  # iteration by message
+    assert table["seconds"].tolist() == pytest.approx(np.median(times, axis=0).tolist())
+    assert table["seconds_max"].tolist() == pytest.approx(times.max(axis=0).tolist())
+    assert table["n_iterations"].tolist() == [3] * 5
+
+
+def test_medians_of_messages_of_unknown_size_say_so(shared):
+    run = load(shared / "traces/kineto/v100-2rank-small-allreduces")
+    with pytest.raises(ValueError, match="all_reduce with a size.* got 2020, 2020 of unknown size"):
+        medians(run)
 
 
 def test_the_straggler_makes_the_others_wait(shared):

@@ -62,7 +62,7 @@ class Estimate:
     undetermined : parameters the rows leave free
     unseen : directions in which the parameters can move without changing any fitted time
     sigma : standard deviation of a measurement, as a share of it (s with absolute weights)
-    dof : rows less parameters
+    dof : rows less parameters; 0 where they show no spread to tell errors from
     """
 
     values: pd.Series
@@ -144,6 +144,8 @@ def infer(
         covariance = pd.DataFrame(np.asarray(seen), varied, varied)
         covariance = covariance.reindex(index=names, columns=names, fill_value=0.0).to_numpy()
         sigma = 1.4826 * np.median(np.abs(residuals - np.median(residuals)))
+    if not np.isfinite(covariance).all():  # so few or so equal rows that they show no spread
+        covariance, dof = np.zeros_like(covariance), 0
     covariance = covariance / np.outer(scale, scale)
     return Estimate(
         values=values,
@@ -195,11 +197,17 @@ def _exact(fitted: np.ndarray, seconds: np.ndarray) -> bool:
 
 def _model(white: np.ndarray, target: np.ndarray, method: Method):
     """Return statsmodels' result of a robust method on rows with errors of one size."""
-    if method.name == "huber":
-        return sm.RLM(target, white, M=sm.robust.norms.HuberT()).fit()
-    with warnings.catch_warnings():  # too few or too equal residuals: bounds come out wide anyway
-        warnings.simplefilter("ignore")
-        return sm.QuantReg(target, white).fit(q=method.quantile, p_tol=1e-8)
+    try:
+        with warnings.catch_warnings():  # of few or equal residuals, which infer looks after
+            warnings.simplefilter("ignore")
+            if method.name == "huber":
+                return sm.RLM(target, white, M=sm.robust.norms.HuberT()).fit()
+            return sm.QuantReg(target, white).fit(q=method.quantile, p_tol=1e-8)
+    except (ZeroDivisionError, np.linalg.LinAlgError):
+        raise ValueError(
+            f"method: {len(target)} measurements are too few or too equal for {method.name!r}; "
+            "take method='wls' or time more"
+        ) from None
 
 
 def _svd(white: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
