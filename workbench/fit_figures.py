@@ -164,14 +164,18 @@ def _price(row: str, value: str, unit: str, low: str, high: str, wide: bool) -> 
     name = " ".join(filter(None, (WORDS.get(kind, kind), which)))
     if value == "not determined":
         return f"{name} {value}"
-    unit = unit.removesuffix(" moved") if not wide else unit
-    if not (low or high):
-        return f"{name} {value} {unit}"
-    return (
-        f"{name} {value} {unit}\n  95 %: {low} to {high}"
-        if wide
-        else f"{name} {value} ({low}\N{EN DASH}{high}) {unit}"
-    )
+    if wide:
+        return f"{name} {value} {unit}" + f"\n  95 %: {low} to {high}" * bool(low or high)
+    value, low, high = (_short(text) for text in (value, low, high))
+    span = f" ({low}\N{EN DASH}{high})" if low or high else ""
+    return f"{name} {value}{span} {unit.removesuffix(' moved')}"
+
+
+def _short(text: str) -> str:
+    """Return a number of the card with three digits or whole; words as they are."""
+    if not text.replace(".", "").isdigit():
+        return text
+    return f"{float(text):.0f}" if float(text) >= 100 else f"{float(text):.3g}"
 
 
 # --- residuals ------------------------------------------------------------------------------------
