@@ -15,9 +15,9 @@ PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
     "crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
-    "choices grouping policies fusion settings jitter scenario replay queues grid explain export timeline "
-    "scaling sharded optimum priority optimising whatif sensitivity uncertainty style receipts "
-    "fit_figures figures widget fit_widget explore capture"
+    "choices grouping policies fusion settings jitter scenario replay queues grid explain "
+    "export timeline scaling sharded optimum priority optimising whatif sensitivity "
+    "uncertainty style receipts fit_figures figures widget fit_widget explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
