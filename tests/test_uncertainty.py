@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
-from workbench.fits import fit_all_reduce
+from workbench.fits import fit_all_reduce, fit_batch_time
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor
 from workbench.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
@@ -242,12 +242,14 @@ def test_a_knee_that_may_be_beyond_is_marked(rng):
 
 
 FIT = fit_all_reduce(sweep_of(TRUTH, np.random.default_rng(1)))
+BATCHES = fit_batch_time(pd.DataFrame({"batch": [1, 2, 4], "seconds": [1.5, 2.1, 3.6]}))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: band(scenario(), FIT.model, 8), "band: expected a Fit, got Ring"),
+        (lambda: band(scenario(), FIT.model, 8), "band: expected a Fit of messages, got Ring"),
+        (lambda: band(scenario(), BATCHES, 8), "band: expected a Fit of messages, got Fit"),
         (lambda: band(scenario().gradients, FIT, 8), "band: expected a Scenario, got DataFrame"),
         (lambda: band(scenario(), FIT, 0), "n_workers: expected whole numbers from 1 up"),
         (lambda: band(scenario(), FIT, 8, level=95), "write 95 % as 0.95"),
@@ -259,7 +261,7 @@ FIT = fit_all_reduce(sweep_of(TRUTH, np.random.default_rng(1)))
         ),
         (lambda: knee(scenario(), threshold=50), "half a worker is 0.5"),
         (lambda: knee(scenario(), n_workers=[8, 4]), "two or more rising numbers"),
-        (lambda: knee_range(scenario(), None), "expected a Fit, got None"),
+        (lambda: knee_range(scenario(), None), "expected a Fit of messages, got None"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

@@ -316,6 +316,43 @@ def test_an_optimised_scenario_sweeps_like_any_other():
     assert rows.tolist() == pytest.approx([10, predict(optimised).iteration_s])
 
 
+def random_run(rng) -> Scenario:
+    """Some gradients of up to 4 MB over some ms each, on a ring of 8."""
+    n = int(rng.integers(1, 25))
+    gradients = pd.DataFrame(
+        {
+            "name": [str(k) for k in range(n)],
+            "nbytes": rng.integers(1000, 4 * MB, n),
+            "ready_s": np.cumsum(rng.exponential(5e-3, n)),
+        }
+    )
+    backward_s = gradients["ready_s"].iloc[-1]
+    ring = Ring(Link(rng.uniform(0, 1e-3), rng.uniform(0, 5e-9)))
+    policy = [PerTensor(), OneMessage(), DDPBuckets(MB, 5 * MB)][rng.integers(0, 3)]
+    return Scenario(gradients, 2 * backward_s, backward_s, 8, ring, policy)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_optimisation_scales_better_than_perfectly(seed):
+    rng = np.random.default_rng(seed)
+    cheap = {name: seconds * 1e-3 for name, seconds in CODING.items()}
+    several = EVERY | {"priority": PriorityScheduling(MB), "compression": Compression(4, **cheap)}
+    table = compare(random_run(rng), several | {"all": Together(tuple(several.values()))})
+    assert ((table["scaling_factor"] > 0) & (table["scaling_factor"] <= 1)).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_free_and_moves_less_never_hurts(seed):
+    run = random_run(np.random.default_rng(seed))
+    better = {
+        "adaptive": AdaptiveFusion(),
+        "link": FasterLink(3, 2),
+        "latency": FasterLink(1, 2),
+        "compression": Compression(3),
+    }
+    assert compare(run, better)["speedup"].min() >= 1 - 1e-12
+
+
 def test_a_plain_function_is_an_optimisation():
     table = compare(scenario(), {"free": lambda s: replace(s, all_reduce=Affine(Link(0, 0)))})
     assert table["iteration_s"].tolist() == [15, 10]

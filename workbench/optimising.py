@@ -286,7 +286,8 @@ class FasterLink:
 class FasterCompute:
     """A device `factor` times as fast: T1, backward and ready times are divided by it.
 
-    The scaling factor then compares with the faster device's own T1.
+    The scaling factor then compares with the faster device's own T1. Jitter and times of the host
+    stay as they are.
     """
 
     factor: float

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from .bands import share
 from .checks import one_number, shown, whole_workers
 from .costs import LinkCost, NodesCost
 from .fusion import fuse
@@ -64,7 +65,7 @@ def band(
     Raises ValueError for a fit without draws, a level or a number of draws that cannot be.
     """
     counts = np.atleast_1d(whole_workers(n_workers))
-    tails = 0.5 - _share(level) / 2, 0.5, 0.5 + level / 2
+    tails = 0.5 - share(level) / 2, 0.5, 0.5 + level / 2
     found = _Draws(scenario, fit, n_draws, rng, compute_cv)
     rows = [(n, *np.quantile(found(n), tails)) for n in counts.tolist()]
     table = pd.DataFrame(rows, columns=["n_workers", "low", "median", "high"])
@@ -144,7 +145,7 @@ def knee_range(
     the draws lie; at_least, True when high is the last of n_workers and may be beyond; extrapolated
     and why, of the knee, as in BAND. Arguments as of knee and band.
     """
-    counts, tail = _choices(n_workers, threshold), 0.5 - _share(level) / 2
+    counts, tail = _choices(n_workers, threshold), 0.5 - share(level) / 2
     found = _Draws(scenario, fit, n_draws, rng, compute_cv)
     expected = np.array([[found.expected(n)] for n in counts])
     best = int(_knees(counts, expected, threshold)[0])
@@ -301,17 +302,11 @@ def _whole_draws(n_draws) -> int:
     return int(n_draws)
 
 
-def _share(level) -> float:
-    expected = "level: expected a number between 0 and 1"
-    if not 0 < one_number(level, expected, "write 95 % as 0.95") < 1:
-        raise ValueError(f"{expected}, got {shown(level)}; write 95 % as 0.95")
-    return float(level)
-
-
 def _refuse(scenario, fit, caller: str):
     if not isinstance(scenario, Scenario):
         raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}")
-    if not (hasattr(fit, "draws") and hasattr(fit, "model")):
+    if getattr(fit, "inputs", ()) != ("nbytes", "n_workers"):  # a fit of batches has another
         raise ValueError(
-            f"{caller}: expected a Fit, got {shown(fit)}; fit_all_reduce(measurements)"
+            f"{caller}: expected a Fit of messages, got {shown(fit)}; "
+            "make one: fit_all_reduce(measurements)"
         )
