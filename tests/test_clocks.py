@@ -45,6 +45,23 @@ def test_only_matching_collectives_count():
     assert moved[1]["end_ns"].tolist() == [-3100, 1000, 2000]
 
 
+def test_messages_of_many_groups_are_not_confused():
+    groups = [str(n) for n in range(300)]
+    rows = [rank([1000 * n], group=group) for n, group in enumerate(groups, 1)]
+    later = [rank([1000 * n + 77], group=group) for n, group in enumerate(groups, 1)]
+    tables = [pd.concat(each, ignore_index=True) for each in (rows, later[::-1])]
+    moved, how, _ = align(tables)
+    assert moved[1]["end_ns"].tolist() == [1000 * n for n in range(300, 0, -1)]
+    assert "differ by 0.0 us" in how
+
+
+def test_an_iteration_in_which_a_rank_misses_a_message_does_not_count():
+    one = pd.concat([rank([1000, 2000, 3000]), rank([9000]).assign(iteration=1)])
+    other = pd.concat([rank([2000, 3000]), rank([9500]).assign(iteration=1)])
+    moved, _, _ = align([one, other])
+    assert moved[1]["end_ns"].tolist() == [1500, 2500, 9000]
+
+
 def test_without_epoch_and_common_collective_it_is_refused():
     with pytest.raises(ValueError, match="clocks of the ranks cannot be aligned.*one at a time"):
         align([rank([1000]), rank([1000], group="1")])

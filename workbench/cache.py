@@ -18,7 +18,7 @@ import pandas as pd
 
 _FIELD = "workbench"  # of the Parquet file's metadata: what is not a column, as JSON
 _MAGIC, _DIGEST_BYTES = b"PAR1", 32
-_ROWS = 2**20  # of a batch while reading
+_ROWS = 2**14  # of a batch while reading: small enough to stay in the processor's caches
 
 
 def key_of(path: Path, *parts: str) -> str:
@@ -116,7 +116,7 @@ def _encode(table: pd.DataFrame, said: dict) -> bytes:
         values, kind = _plain(name, column)
         kinds[name] = kind | {"dtype": values[name].dtype.name}
         columns |= {part: np.ascontiguousarray(array) for part, array in values.items()}
-    said = json.dumps(said | {"kinds": kinds})
+    said = json.dumps(said | {"kinds": kinds, "n_rows": len(table)})
     whole = [name for name, array in columns.items() if array.dtype.kind in "iu"]
     stream = BytesIO()
     write_parquet(
@@ -141,7 +141,9 @@ def _plain(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], dict]:
         return {name: column.to_numpy()}, {}
     if pd.api.types.is_numeric_dtype(dtype) and hasattr(dtype, "numpy_dtype"):
         values = column.to_numpy(dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
-        return {name: values, _missing(name): column.isna().to_numpy()}, {"nullable": str(dtype)}
+        return {name: values, _missing(name): column.isna().to_numpy(np.int8)}, {
+            "nullable": str(dtype)
+        }
     raise ValueError(
         f"column {name}: expected numbers, booleans or categories, got {dtype}. Leave it out, or "
         "make it a category"
@@ -155,13 +157,12 @@ def _missing(name: str) -> str:
 def _decode(data: bytes) -> tuple[pd.DataFrame, dict, list[dict]]:
     from arro3.io import read_parquet
 
-    parquet = read_parquet(data, batch_size=_ROWS).read_all()
-    said = json.loads(parquet.schema.metadata[_FIELD.encode()])
-    parts = dict(zip(parquet.column_names, parquet.columns, strict=True))
-    del parquet  # each part is given up as it is taken, so memory holds one column twice
+    reader = read_parquet(data, batch_size=_ROWS)
+    said = json.loads(reader.schema.metadata[_FIELD.encode()])
+    parts = _columns(reader, said)
     columns = {}
     for name, kind in said["kinds"].items():
-        values = _values(parts.pop(name), kind["dtype"])
+        values = parts[name]
         if "categories" in kind:
             categories = pd.Index(kind["categories"], dtype=kind["of"])
             values = pd.Categorical.from_codes(
@@ -169,10 +170,26 @@ def _decode(data: bytes) -> tuple[pd.DataFrame, dict, list[dict]]:
             )
         elif "nullable" in kind:
             array = pd.api.types.pandas_dtype(kind["nullable"]).construct_array_type()
-            values = array(values, _values(parts.pop(_missing(name)), "bool"))
+            values = array(values, parts[_missing(name)])
         columns[name] = values
     return pd.DataFrame(columns, copy=False), said["info"], said["ledger"]
 
 
-def _values(column, dtype: str) -> np.ndarray:
-    return column.to_numpy() if len(column) else np.empty(0, dtype)  # of no batches: no array
+def _columns(reader, said: dict) -> dict[str, np.ndarray]:
+    """Each column whole, filled batch by batch, so that memory holds none of them twice.
+
+    Those of one type lie in one block: the system hands out a large one faster than many small.
+    """
+    types = {name: kind["dtype"] for name, kind in said["kinds"].items()}
+    types |= {_missing(name): "bool" for name, kind in said["kinds"].items() if "nullable" in kind}
+    columns = {}
+    for dtype in set(types.values()):
+        names = [name for name in types if types[name] == dtype]
+        columns |= zip(names, np.empty((len(names), said["n_rows"]), dtype), strict=True)
+    first = 0
+    for batch in reader:
+        last = first + batch.num_rows
+        for name, part in zip(batch.column_names, batch.columns, strict=True):
+            columns[name][first:last] = part.to_numpy()
+        first = last
+    return columns

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 _EPOCH_NS = 10**18  # 2001: times beyond it count from the epoch, smaller ones from some boot
 _SKEW_NS = 1_000_000  # clocks that agree do so to far less; collectives end within less too
@@ -13,7 +14,7 @@ _NO_CLOCK = (
     "(baseTimeNanoseconds), and the ranks have no collective in common. "
     "Load the ranks one at a time"
 )
-_MESSAGE = ["iteration", "op", "group"]
+_TOLD = ["iteration", "op", "group", "start_ns", "end_ns"]  # of a message
 
 
 def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
@@ -25,7 +26,7 @@ def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
     """
     if len(tables) < 2:
         return tables, "", False
-    ends = [_ends(table) for table in tables]
+    ends = _ends(tables)
     apart = [_apart(ends[0], other) for other in ends]
     if all(table["start_ns"].min() >= _EPOCH_NS for table in tables if len(table)):
         how = "clocks of the ranks as their files state them"
@@ -43,7 +44,7 @@ def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
         shifts = [middle for middle, _, _ in apart]
     shifts = [round(shift) for shift in shifts]
     left = [
-        _apart(ends[0], other + shift) if shift else each
+        _apart(ends[0], other, shift) if shift else each
         for other, shift, each in zip(ends, shifts, apart, strict=True)
     ][1:]
     doubtful = any(abs(middle) > _SKEW_NS and n >= _ENOUGH for middle, _, n in left)
@@ -56,12 +57,23 @@ def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
     return moved, how + residual + _DOUBT * doubtful, doubtful
 
 
-def _ends(table: pd.DataFrame) -> pd.Series:
-    """End in ns of each collective of one rank, by iteration, op, group and order."""
-    comm = table[table["kind"] == "comm"].sort_values("start_ns", kind="stable")
-    comm = comm.astype({"op": "str", "group": "str"})
-    order = comm.groupby(_MESSAGE).cumcount()
-    return comm.set_index([*(comm[c] for c in _MESSAGE), order])["end_ns"]
+def _ends(tables: list[pd.DataFrame]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each rank the collectives, by message and then in order: (message, end in ns).
+
+    A message is an iteration, op and group, as a whole number that all ranks share.
+    """
+    comm = [table.loc[table["kind"] == "comm", _TOLD] for table in tables]
+    comm = [rows.iloc[np.argsort(rows["start_ns"].to_numpy(), kind="stable")] for rows in comm]
+    message = pd.factorize(np.concatenate([rows["iteration"] for rows in comm]))[0]
+    for column in ("op", "group"):
+        codes = union_categoricals([rows[column].astype("category") for rows in comm]).codes
+        message = pd.factorize(message * (int(codes.max(initial=0)) + 1) + codes)[0]
+    message = np.split(message, np.cumsum([len(rows) for rows in comm])[:-1])
+    orders = [np.argsort(each, kind="stable") for each in message]
+    return [
+        (each[order], rows["end_ns"].to_numpy()[order])
+        for each, rows, order in zip(message, comm, orders, strict=True)
+    ]
 
 
 def _is_skewed(middle: float, spread: float, n: int) -> bool:
@@ -69,16 +81,16 @@ def _is_skewed(middle: float, spread: float, n: int) -> bool:
     return n >= _ENOUGH and spread < _SKEW_NS < abs(middle) < _FAR_NS
 
 
-def _apart(reference: pd.Series, other: pd.Series) -> tuple[float, float, int]:
+def _apart(reference: tuple, other: tuple, shift: int = 0) -> tuple[float, float, int]:
     """How far matching ends lie apart, ns: median, interquartile range (NaN without any), number.
 
     Where one rank misses a message the order pairs wrong ones, so such iterations do not count.
     """
-    counts = [ends.groupby(level=[0, 1, 2]).size() for ends in (reference, other)]
-    alike = counts[0].index[counts[0] == counts[1].reindex(counts[0].index)]
-    whole = reference.index.droplevel(3).isin(alike)
-    common = reference.index[whole]
-    if common.empty:
+    n = max((int(message.max(initial=-1)) + 1 for message, _ in (reference, other)))
+    counts = [np.bincount(message, minlength=n) for message, _ in (reference, other)]
+    alike = counts[0] == counts[1]
+    ends = [ends[alike[message]] for message, ends in (reference, other)]  # pair by pair
+    if not ends[0].size:
         return float("nan"), float("nan"), 0
-    low, middle, high = np.quantile(reference[common] - other[common], [0.25, 0.5, 0.75])
-    return float(middle), float(high - low), len(common)
+    low, middle, high = np.quantile(ends[0] - (ends[1] + shift), [0.25, 0.5, 0.75])
+    return float(middle), float(high - low), ends[0].size

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
@@ -214,8 +215,12 @@ def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
     columns = {}
     for column in EVENTS:  # one by one, so that memory holds none of them thrice
         if column in ("start_s", "end_s"):
-            ns = [table[column.removesuffix("_s") + "_ns"] - origin for table in tables]
-            columns[column] = pd.concat(ns, ignore_index=True) / 1e9
+            ns = [table[column.removesuffix("_s") + "_ns"].to_numpy() for table in tables]
+            ns = np.concatenate(ns)
+            ns -= origin
+            columns[column] = ns / 1e9
+        elif len(tables) == 1:
+            columns[column] = tables[0][column]
         elif column in _TEXT:
             columns[column] = union_categoricals([table[column] for table in tables])
         else:
