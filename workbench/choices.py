@@ -141,6 +141,8 @@ def _candidate(measurements, op: str, settings: dict, label: str, kind) -> Fit |
     plain = ("Ring", "Piecewise Ring", "Interpolated")
     if len(n_workers) == 1 and label not in plain:
         return f"with {n_workers[0]} workers only, the same as that of Ring"
+    if isinstance(fit.model, Piecewise) and not (fit.model.breaks or fit.model.floor_s):
+        return f"neither break nor floor found, so the same as {label.removeprefix('Piecewise ')}"
     return fit
 
 
@@ -294,7 +296,7 @@ def _ranked(lines: dict, errors: dict, by: str) -> dict:
     gap = {label: _gap(known[label], known[best]) for label in known}
     alike = [label for label in known if gap[label][0] <= WITHIN * gap[label][1]]
     priced = {
-        label: max(lines[label]["aicc"], lines[label]["bic"])
+        label: round(max(lines[label]["aicc"], lines[label]["bic"]), 6)
         for label in alike
         if pd.notna(lines[label]["aicc"])
     }
