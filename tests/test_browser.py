@@ -1,7 +1,8 @@
-"""The first notebook in JupyterLab in a real browser: run, move a slider, save the figure."""
+"""Notebooks with widgets in JupyterLab in a real browser: run, move controls, save the figure."""
 
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
          "--disable-background-networking", "--disable-component-update",
          "--disable-dev-shm-usage"]  # fmt: skip
 ARTEFACTS = Path(__file__).parent / "artefacts"
-NAME = "00-start-here.ipynb"
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -46,22 +46,28 @@ class Notebook:
         self.page.screenshot(path=str(ARTEFACTS / f"{name}.png"))
 
 
-@pytest.fixture(scope="module")
-def notebook(browser, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lab")
+@contextmanager
+def opened(browser, folder: Path, name: str):
+    """Yield a notebook in a page of its own, all cells run."""
     (root := folder / "notebooks").mkdir()
     (state := folder / "state").mkdir()
-    saving_to(NOTEBOOKS / NAME, folder / "figures", root / NAME)
+    saving_to(NOTEBOOKS / name, folder / "figures", root / name)
     problems = []
     with lab(root, state) as (address, token):
         page = browser.new_page(viewport={"width": 1300, "height": 1100})
         page.on("pageerror", lambda error: problems.append(f"page: {error}"))
         page.on("requestfailed", lambda request: problems.append(f"request: {request.url}"))
         page.on("console", lambda line: line.type == "error" and problems.append(line.text))
-        open_notebook(page, address, token, NAME)
+        open_notebook(page, address, token, name)
         assert run_all(page), "a cell failed"
         yield Notebook(page, problems, folder / "figures")
         page.close()
+
+
+@pytest.fixture(scope="module")
+def notebook(browser, tmp_path_factory):
+    with opened(browser, tmp_path_factory.mktemp("lab"), "00-start-here.ipynb") as notebook:
+        yield notebook
 
 
 def test_every_figure_and_both_explorers_appear(notebook):
@@ -71,8 +77,8 @@ def test_every_figure_and_both_explorers_appear(notebook):
         explorer = notebook.explorer(number)
         status = explorer.locator(".wb-status .widget-html-content")
         # the fit itself: showing the sliders has not moved them
-        expect(status).to_contain_text("0.970 at 32 workers")
-        expect(status).to_contain_text("43.6 Gbit/s, 8.53 us a hop")
+        expect(status).to_contain_text("0.971 at 32 workers")
+        expect(status).to_contain_text("43.5 Gbit/s, 6.72 us a hop")
         expect(explorer.locator("img.wb-image")).to_be_visible()
 
 
@@ -86,8 +92,8 @@ def test_a_slider_moved_by_keyboard_redraws_the_picture(notebook, number, name):
     explorer.locator(".wb-bandwidth .noUi-handle").focus()
     for _ in range(10):
         notebook.page.keyboard.press("ArrowLeft")
-    # ten steps of a twentieth of a decade: 43.6 Gbit/s by the square root of ten
-    expect(status).to_contain_text("13.8 Gbit/s, 8.53 us a hop")
+    # ten steps of a twentieth of a decade: 43.5 Gbit/s by the square root of ten
+    expect(status).to_contain_text("13.7 Gbit/s, 6.72 us a hop")
     assert status.inner_text() != numbers and picture.screenshot() != before
     notebook.keep(f"{name}-explored")
 
@@ -111,3 +117,68 @@ def test_the_save_button_writes_the_figure(notebook, number, name):
 
 def test_the_page_reports_no_error(notebook):
     assert notebook.problems == []
+
+
+# --- the price of a link --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def prices(browser, tmp_path_factory):
+    with opened(browser, tmp_path_factory.mktemp("lab"), "02-price-of-a-link.ipynb") as notebook:
+        yield notebook
+
+
+@pytest.fixture
+def fits(prices):
+    """The explorer of fits, in sight."""
+    explorer = prices.page.locator(".widget-vbox:has(> .wb-kind)")
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def said(explorer):
+    return explorer.locator(".wb-status .widget-html-content")
+
+
+def test_the_fit_starts_as_the_line_of_the_notebook(prices, fits):
+    figures = prices.page.locator(".jp-OutputArea-output img[src^='data:image/png']")
+    expect(figures).to_have_count(5)
+    expect(said(fits)).to_contain_text("27 points of NCCL, 32 GPUs, 1 set aside: mean error 36.8 %")
+    expect(fits.locator(".wb-beside")).to_contain_text("1/beta")
+    prices.keep("fit-start")
+
+
+def test_another_kind_changes_picture_card_and_numbers(prices, fits):
+    before = fits.locator("img").screenshot()
+    fits.locator(".wb-kind select").select_option("ring in regimes")
+    expect(said(fits)).to_contain_text("mean error 2.4 %")
+    expect(fits.locator(".wb-beside")).to_contain_text("break_1")
+    assert fits.locator("img").screenshot() != before
+    prices.keep("fit-regimes")
+
+
+def test_a_range_moved_by_keyboard_sets_small_messages_aside(prices, fits):
+    fits.locator(".wb-sizes .noUi-handle").first.focus()
+    for _ in range(18):  # from 4 B to 1 MiB by doubling
+        prices.page.keyboard.press("ArrowRight")
+    expect(said(fits)).to_contain_text("10 points of NCCL, 32 GPUs, 18 set aside")
+    expect(fits.locator(".wb-beside")).to_contain_text("1.00 MiB to 512 MiB")
+    prices.keep("fit-range")
+
+
+def test_other_data_bring_their_own_sizes(prices, fits):
+    fits.locator(".wb-kind select").select_option("ring")
+    fits.locator(".wb-data select").select_option("MPI, 8 nodes")
+    expect(said(fits)).to_contain_text("798 points of MPI, 8 nodes")
+    expect(fits.locator(".wb-sizes .widget-readout")).to_contain_text("1 MiB")
+    prices.keep("fit-other-data")
+
+
+def test_the_fit_explored_is_saved(prices, fits):
+    fits.locator("button.wb-export").click()
+    expect(said(fits)).to_contain_text("price-explored.pdf")
+    assert (prices.figures / "price-explored.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_the_page_of_prices_reports_no_error(prices):
+    assert prices.problems == []
