@@ -16,8 +16,9 @@ ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
     "crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
     "choices grouping policies fusion settings jitter scenario replay queues grid explain "
-    "export timeline scaling sharded optimum priority optimising whatif sensitivity "
-    "uncertainty style receipts fit_figures figures widget fit_widget explore capture"
+    "export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
+    "sensitivity draws uncertainty style receipts fit_figures figures widget fit_widget explore "
+    "capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor
+from workbench.fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
 from workbench.uncertainty import BAND, band, extrapolation, knee, knee_range
@@ -90,6 +90,14 @@ def test_compute_varies_by_one_factor_a_draw(rng, name):
     expected = one_by_one(run, fit, 16, 40, 5, factors)
     assert found["low"].iloc[0] == pytest.approx(np.quantile(expected, 0.025), rel=1e-9)
     assert found["high"].iloc[0] == pytest.approx(np.quantile(expected, 0.975), rel=1e-9)
+
+
+def test_a_clock_of_the_host_bounds_no_draw(rng):
+    # each gradient is enqueued just before it is ready, and half of the draws are faster
+    fit, run = fit_all_reduce(sweep_of(TRUTH, rng)), scenario(fusion=HorovodFusion())
+    table = run.gradients.assign(enqueued_s=run.gradients["ready_s"])
+    row = band(replace(run, gradients=table), fit, 16, n_draws=20, compute_cv=0.05).iloc[0]
+    assert 0 < row["low"] < row["high"] <= 1
 
 
 def spread(run: Scenario, low: float, high: float) -> Scenario:

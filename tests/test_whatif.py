@@ -370,6 +370,13 @@ def test_the_spread_of_ready_times_is_that_of_the_faster_device():
     assert faster["ready_max_s"].tolist() == [1, 2, 2.5]
 
 
+def test_the_host_enqueues_nothing_after_a_faster_device_has_it_ready():
+    table = scenario().gradients.assign(enqueued_s=[0.1, 1.5, 2.0])
+    faster = FasterCompute(2)(scenario(gradients=table)).gradients
+    assert faster["ready_s"].tolist() == [0.5, 1, 2]
+    assert faster["enqueued_s"].tolist() == [0.1, 1, 2]
+
+
 def test_fusion_with_a_clock_of_its_own_can_be_compared():
     run = scenario()
     found = predict_with(run, TensorFusion(HorovodFusion(cycle_s=1.0)))

@@ -41,9 +41,12 @@ Data flows one way, and each module may import only those above it:
     sharded       reduce-scatter and all-gather in place of all-reduce
     optimum       optimal_fusion, headroom, recommend
     priority      priority scheduling with partition (P3, ByteScheduler)
+    adjusted      a cost as optimisations change it
+    workloads     faster compute, larger batches, fewer messages
     optimising    what one may change, each with its own cost
     whatif        compare, ablate
     sensitivity   which input moves the scaling factor most
+    draws         scaling factors of draws of the link and of compute
     uncertainty   band, knee, and where a forecast extrapolates
     style         sizes, colours and axes that figures share
     receipts      save: a figure with its data and its receipt

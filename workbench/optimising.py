@@ -17,48 +17,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from .checks import check_callable, numbers, one_number, shown, single
+from .adjusted import adjusted, around
+from .checks import check_callable, one_number, shown
 from .costs import Hierarchical, Link
 from .fusion import DDPBuckets
 from .optimum import optimal_fusion
 from .priority import PriorityPrediction, predict_priority
-from .scaling import with_compute
 from .scenario import Scenario
-
-_TIMES = ("ready_s", "ready_min_s", "ready_max_s")  # of GRADIENTS and their spread
-
-
-@dataclass(frozen=True)
-class Adjusted:
-    """A cost of which messages are compressed, the link is faster, or bytes are copied as well.
-
-        C'(S) = C(0)/latency + (C(S/compression) - C(0))/bandwidth + copy_s_per_byte S
-
-    copy_s_per_byte is spent in the queue, 0 for a lone worker. C is any cost.
-    """
-
-    cost: object
-    compression: float = 1.0
-    bandwidth: float = 1.0
-    latency: float = 1.0
-    copy_s_per_byte: float = 0.0
-
-    def __call__(self, nbytes, n_workers):
-        """Return the seconds of a message, broadcast over both."""
-        nbytes, n = np.asarray(nbytes, float), np.asarray(n_workers, float)
-        idle = np.asarray(self.cost(np.zeros_like(nbytes), n_workers), float)
-        seconds = np.asarray(self.cost(nbytes / self.compression, n_workers), float)
-        copies = np.where(n > 1, self.copy_s_per_byte, 0.0) * nbytes
-        return idle / self.latency + (seconds - idle) / self.bandwidth + copies
-
-
-def around(all_reduce, cost):
-    """Return another cost with the adjustments, if any, of a scenario's all_reduce."""
-    return replace(all_reduce, cost=cost) if isinstance(all_reduce, Adjusted) else cost
-
-
-def _adjusted(all_reduce) -> Adjusted:
-    return all_reduce if isinstance(all_reduce, Adjusted) else Adjusted(all_reduce)
+from .workloads import TIMES, above_0, from_0
 
 
 @dataclass(frozen=True)
@@ -74,7 +40,7 @@ class TensorFusion:
     own: ClassVar = ("copy_s_per_byte",)
 
     def __post_init__(self):
-        _from_0(self, "copy_s_per_byte")
+        from_0(self, "copy_s_per_byte")
         check_callable(self.policy, "TensorFusion policy", "DDPBuckets()")
 
     def __call__(self, scenario: Scenario) -> Scenario:
@@ -93,7 +59,7 @@ class AdaptiveFusion:
     stage: ClassVar = 2
 
     def __post_init__(self):
-        _from_0(self, "copy_s_per_byte")
+        from_0(self, "copy_s_per_byte")
 
     def __call__(self, scenario: Scenario) -> Scenario:
         scenario = _copied(scenario, self.copy_s_per_byte)
@@ -125,7 +91,7 @@ class PriorityScheduling:
     stage: ClassVar = 3
 
     def __post_init__(self):
-        _from_0(self, "piece_s")
+        from_0(self, "piece_s")
 
     def __call__(self, scenario: Scenario) -> PriorityPrediction:
         scenario = _copied(scenario, 0.0)
@@ -171,7 +137,7 @@ class Compression:
     assumes: ClassVar = "error feedback and convergence not modelled"
 
     def __post_init__(self):
-        _from_0(self, *self.own)
+        from_0(self, *self.own)
         expected = "Compression ratio: expected a number from 1 up"
         if not 1 <= one_number(self.ratio, expected, "10 leaves a tenth of the bytes") < np.inf:
             raise ValueError(f"{expected}, got {shown(self.ratio)}; 10 leaves a tenth of the bytes")
@@ -182,12 +148,12 @@ class Compression:
         encode = sizes * self.encode_s_per_byte + self.encode_s_per_gradient
         decode = sizes * self.decode_s_per_byte + self.decode_s_per_gradient
         self._refuse_longer(scenario, encode.sum())
-        late = {n: table[n] + np.cumsum(encode) for n in _TIMES if n in table}
+        late = {n: table[n] + np.cumsum(encode) for n in TIMES if n in table}
         if self.compress_first:
             late["nbytes"] = np.ceil(sizes / self.ratio).astype("int64")
             cost = scenario.all_reduce
         else:
-            cost = _adjusted(scenario.all_reduce)
+            cost = adjusted(scenario.all_reduce)
             cost = replace(cost, compression=cost.compression * float(self.ratio))
         return replace(
             scenario,
@@ -219,7 +185,7 @@ class HalfPrecision:
     assumes: ClassVar = "gradients were float32"
 
     def __post_init__(self):
-        _from_0(self, "cast_s_per_byte")
+        from_0(self, "cast_s_per_byte")
 
     def __call__(self, scenario: Scenario) -> Scenario:
         cast = self.cast_s_per_byte
@@ -242,7 +208,7 @@ class HierarchicalAllReduce:
     def __call__(self, scenario: Scenario) -> Scenario:
         between = self.between
         if between is None:
-            cost = _adjusted(scenario.all_reduce).cost
+            cost = adjusted(scenario.all_reduce).cost
             between = getattr(cost, "between", getattr(cost, "link", None))
         if between is None:
             raise ValueError(
@@ -274,107 +240,12 @@ class FasterLink:
     latency: float = 1.0
 
     def __post_init__(self):
-        _above_0(self, "bandwidth", "latency")
+        above_0(self, "bandwidth", "latency")
 
     def __call__(self, scenario: Scenario) -> Scenario:
-        cost = _adjusted(scenario.all_reduce)
+        cost = adjusted(scenario.all_reduce)
         bandwidth, latency = cost.bandwidth * self.bandwidth, cost.latency * self.latency
         return replace(scenario, all_reduce=replace(cost, bandwidth=bandwidth, latency=latency))
-
-
-@dataclass(frozen=True)
-class FasterCompute:
-    """A device `factor` times as fast: T1, backward and ready times are divided by it.
-
-    The scaling factor then compares with the faster device's own T1. Jitter and times of the host
-    stay as they are.
-    """
-
-    factor: float
-
-    def __post_init__(self):
-        _above_0(self, "factor")
-
-    def __call__(self, scenario: Scenario) -> Scenario:
-        return _with_compute(scenario, scenario.one_worker_s / self.factor)
-
-
-@dataclass(frozen=True)
-class LargerBatch:
-    """A batch `factor` times as large on each worker: compute takes longer, messages do not.
-
-    batch_time, batch : seconds of a batch, such as fit_batch_time(table).model, and today's samples
-        of a worker; without them compute grows in proportion
-    """
-
-    factor: float
-    batch_time: object = None
-    batch: float | None = None
-    assumes: ClassVar = "convergence with a larger batch not modelled"
-
-    def __post_init__(self):
-        _above_0(self, "factor")
-        if (self.batch_time is None) != (self.batch is None):
-            raise ValueError("LargerBatch: expected batch_time and batch together, or neither")
-        if self.batch is not None:
-            check_callable(self.batch_time, "LargerBatch batch_time", "BatchTime(fixed_s, s)")
-            _above_0(self, "batch")
-
-    @property
-    def samples(self) -> float:
-        return float(self.factor)
-
-    def __call__(self, scenario: Scenario) -> Scenario:
-        longer = self.factor
-        if self.batch is not None:
-            longer = self.batch_time(self.batch * self.factor) / self.batch_time(self.batch)
-        return _with_compute(scenario, float(scenario.one_worker_s * longer))
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """Gradients of `steps` micro-batches added up before they are sent: a batch steps times larger.
-
-    update_s : s of T1 that the optimiser takes, once an iteration; at 0 T1 just grows steps times
-    """
-
-    steps: int
-    update_s: float = 0.0
-    assumes: ClassVar = "convergence with a larger batch not modelled"
-
-    def __post_init__(self):
-        _whole_steps(self)
-        _from_0(self, "update_s")
-
-    @property
-    def samples(self) -> float:
-        return float(self.steps)
-
-    def __call__(self, scenario: Scenario) -> Scenario:
-        once = (self.steps - 1) * self.update_s
-        return _repeated(scenario, self.steps, self.steps * scenario.one_worker_s - once)
-
-
-@dataclass(frozen=True)
-class LocalSGD:
-    """Workers train alone for `steps` steps and then average their parameters, after the update.
-
-    An iteration is then the steps and one average: as many bytes as the gradients, not overlapped.
-    """
-
-    steps: int
-    assumes: ClassVar = "an iteration is all local steps; convergence not modelled"
-
-    def __post_init__(self):
-        _whole_steps(self)
-
-    @property
-    def samples(self) -> float:
-        return float(self.steps)
-
-    def __call__(self, scenario: Scenario) -> Scenario:
-        scenario = replace(scenario, overlap=False)
-        return _repeated(scenario, self.steps, self.steps * scenario.one_worker_s)
 
 
 @dataclass(frozen=True)
@@ -442,60 +313,10 @@ def check_optimisation(value, name: str):
     return check_callable(value, name, "HalfPrecision()")
 
 
-@dataclass(frozen=True)
-class _OverSteps:
-    """Jitter of the sum of independent steps: sqrt(steps) times that of one (exact for normals)."""
-
-    jitter: object
-    steps: int
-
-    def __call__(self, n_workers):
-        return np.sqrt(self.steps) * np.asarray(self.jitter(n_workers), float)
-
-
-def _repeated(scenario: Scenario, steps: int, one_worker_s: float) -> Scenario:
-    jitter = None if scenario.jitter is None else _OverSteps(scenario.jitter, steps)
-    return replace(
-        scenario,
-        one_worker_s=float(one_worker_s),
-        micro_batches=int(scenario.micro_batches * steps),
-        jitter=jitter,
-    )
-
-
-def _with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
-    """Return the scenario with compute that takes one_worker_s, the spread of ready times too."""
-    scaled = with_compute(scenario, one_worker_s)
-    factor = one_worker_s / scenario.one_worker_s
-    times = {n: scenario.gradients[n] * factor for n in _TIMES if n in scenario.gradients}
-    return replace(scaled, gradients=scaled.gradients.assign(**times))
-
-
 def _copied(scenario: Scenario, copy_s_per_byte: float) -> Scenario:
     """Return the scenario with the copies of one way of fusion in place of another's."""
     copies = getattr(scenario.all_reduce, "copy_s_per_byte", 0.0), copy_s_per_byte
     if copies == (0.0, 0.0):
         return scenario
-    cost = replace(_adjusted(scenario.all_reduce), copy_s_per_byte=float(copy_s_per_byte))
+    cost = replace(adjusted(scenario.all_reduce), copy_s_per_byte=float(copy_s_per_byte))
     return replace(scenario, all_reduce=cost)
-
-
-def _from_0(optimisation, *names: str):
-    for name in names:
-        what = f"{type(optimisation).__name__} {name} (s)"
-        single(numbers(getattr(optimisation, name), what), what)
-
-
-def _above_0(optimisation, *names: str):
-    for name in names:
-        value = getattr(optimisation, name)
-        expected = f"{type(optimisation).__name__} {name}: expected a number above 0"
-        if not 0 < one_number(value, expected, "2.0 is twice") < np.inf:
-            raise ValueError(f"{expected}, got {shown(value)}; 2.0 is twice")
-
-
-def _whole_steps(optimisation):
-    expected = f"{type(optimisation).__name__} steps: expected a whole number from 1 up"
-    steps = one_number(optimisation.steps, expected, "write steps=4")
-    if not (1 <= steps < np.inf and steps == int(steps)):
-        raise ValueError(f"{expected}, got {shown(steps)}")

@@ -16,12 +16,13 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pandas as pd
 
+from .adjusted import Adjusted
 from .checks import shown
 from .fusion import fuse
-from .optimising import Adjusted
 from .regimes import tangent
 from .scenario import Scenario, host_launches, latency_alone, seconds_alone
 from .timeline import Prediction, predict
+from .workloads import enqueued_by
 
 SENSITIVITY = {
     "parameter": "a price of the link, latency and transfer where it has none, bytes (all "
@@ -115,10 +116,8 @@ def _arrival_moves(scenario: Scenario, bucket: int) -> float:
 
 def _arrival(scenario: Scenario, bucket: int, stretch: float) -> float:
     table, backward_s = scenario.gradients, scenario.backward_s * stretch
-    table = table.assign(ready_s=table["ready_s"] * stretch)
-    if "enqueued_s" in table:
-        table["enqueued_s"] = table[["enqueued_s", "ready_s"]].min(axis=1)
-    buckets = fuse(table, scenario.fusion)
+    ready_s = table["ready_s"] * stretch
+    buckets = fuse(enqueued_by(table, ready_s).assign(ready_s=ready_s), scenario.fusion)
     bucket = min(bucket, len(buckets) - 1)  # a clock may have cut otherwise
     ready_s = min(float(buckets["ready_s"].iloc[bucket]), backward_s)
     launch_s = float(host_launches(buckets, scenario.launch_s)[bucket])

@@ -3,10 +3,10 @@
     compare(scenario, {"fp16": HalfPrecision(), "tree": OtherCollective(Tree(link))})
     ablate(scenario, {"fusion": AdaptiveFusion(), "fp16": HalfPrecision()}, order="shapley")
 
-The optimisations are those of `optimising`, to be imported from here, or any callable Scenario
--> Scenario. The scaling factor of a row is its own T1 / Tn: where an optimisation changes the
-compute, T1 is that of the changed iteration on one worker, so a faster device may scale worse and
-still train faster. Speedup tells that: samples a second over the baseline's.
+The optimisations are those of `optimising` and `workloads`, to be imported from here, or any
+callable Scenario -> Scenario. The scaling factor of a row is its own T1 / Tn: where an optimisation
+changes the compute, T1 is that of the changed iteration on one worker, so a faster device may scale
+worse and still train faster. Speedup tells that: samples a second over the baseline's.
 """
 
 import itertools
@@ -15,18 +15,14 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from .adjusted import Adjusted
 from .checks import shown
 from .optimising import (
-    Accumulation,
     AdaptiveFusion,
-    Adjusted,
     Compression,
-    FasterCompute,
     FasterLink,
     HalfPrecision,
     HierarchicalAllReduce,
-    LargerBatch,
-    LocalSGD,
     OtherCollective,
     Overlap,
     PriorityScheduling,
@@ -38,6 +34,7 @@ from .optimising import (
 from .optimum import headroom
 from .scenario import Scenario
 from .timeline import predict
+from .workloads import Accumulation, FasterCompute, LargerBatch, LocalSGD
 
 __all__ = [
     "Accumulation",
