@@ -46,6 +46,8 @@ def drawn(fit, n: int, rng: np.random.Generator) -> list:
         return [Interpolated(rows.assign(seconds=times * factor)) for factor in factors]
     names = list(estimate.covariance)
     moves = rng.standard_normal((n, len(names))) @ _root(estimate.covariance).T
+    # a t distribution, as that of the intervals: one spread a draw, of as many degrees of freedom
+    moves *= np.sqrt(estimate.dof / rng.chisquare(estimate.dof, (n, 1)))
     moves[:, [name in estimate.undetermined for name in names]] = 0.0
     values = pd.DataFrame(np.maximum(estimate.values[names].to_numpy() + moves, 0.0), columns=names)
     if isinstance(model, Piecewise):

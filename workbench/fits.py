@@ -127,7 +127,7 @@ class Fit:
         return predicted(self, nbytes, n_workers, share(level))
 
     def draws(self, n: int, rng: np.random.Generator) -> list:
-        """Return n costs whose parameters are drawn from the fit's normal distribution.
+        """Return n costs whose parameters are drawn from the fit's t distribution.
 
         What is drawn below 0 is 0; parameters held at 0 stay there, and what the rows leave free
         stays at its value. Of an Interpolated the measured times are drawn. Raises ValueError where

@@ -173,10 +173,11 @@ def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
     x, price = x[order], price[order]
     sizes = np.unique(x)
     grid = _candidates(sizes)
+    most = min(MOST_BREAKS, len(grid), (len(x) - 3) // 2)  # fewer parameters than rows
     w = 1 / price
     for zooms in (0, 3):  # weights from the times themselves, then from what was fitted
         places, best = np.array([]), _Blocks(x, price, w, np.array([])).score([])
-        while len(places) < min(MOST_BREAKS, len(grid)):
+        while len(places) < most:
             trial, score = _one_more(x, price, w, grid, places, zooms)
             if score >= best:
                 break
