@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Affine, Link, Ring
-from workbench.fusion import PerTensor
+from workbench.fusion import DeepSpeedBuckets, OneMessage, PerTensor, Plan
 from workbench.jitter import NormalJitter
 from workbench.priority import predict_priority
 from workbench.timeline import Scenario, predict
@@ -61,6 +61,22 @@ def test_compute_that_no_forward_accounts_for_hides_nothing():
     assert found.exposed_comm_s == 2  # the last message ends at 7
 
 
+def test_fused_messages_are_cut_and_ordered_like_gradients():
+    # c and b together, 5 MiB, are ready at 2: pieces of 2 MiB to 4, then a to 5, the rest to 8;
+    # forward of a, 2 s, from 5, then that of both, 3 s, waits for 8
+    run = scenario(fusion=Plan(counts=(2, 1)))
+    found = predict_priority(run, 2 * MIB, FORWARD_S, fused=True)
+    assert found.timeline["end_s"].tolist() == [8, 5]
+    assert found.timeline["forward_end_s"].tolist() == [11, 7]
+    assert found.iteration_s == 11
+
+
+def test_one_fused_message_is_the_queue_itself():
+    run = scenario(fusion=OneMessage())
+    found = predict_priority(run, piece_bytes=6 * MIB, fused=True)
+    assert found.iteration_s == pytest.approx(predict(run).iteration_s)
+
+
 def test_each_piece_costs_what_scheduling_it_costs():
     free, dear = (predict_priority(scenario(), MIB, FORWARD_S, piece_s=s) for s in (0.0, 0.5))
     assert free.timeline["n_pieces"].tolist() == [4, 1, 1]
@@ -82,7 +98,8 @@ def test_jitter_and_fixed_time_are_added():
 
 
 def test_a_lone_worker_waits_for_nothing():
-    found = predict_priority(scenario(n_workers=1, fixed_s=1.0), MIB, piece_s=1.0)
+    run = scenario(n_workers=1, fixed_s=1.0, launch_s=20.0, overlap=False)
+    found = predict_priority(run, MIB, piece_s=1.0)
     assert (found.iteration_s, found.scaling_factor) == (10, 1)
 
 
@@ -165,6 +182,11 @@ def test_without_pieces_it_is_never_worse_than_a_queue_of_gradients(seed):
         ({}, {"forward_s": [1.0, 1.0]}, "expected 3 numbers, one a gradient; got 2"),
         ({}, {"forward_s": [1.0]}, "expected 3 numbers, one a gradient; got 1"),
         ({}, {"forward_s": [3.0, 2.0, 1.0]}, r"beside backward, 5 s in all; got 6 s"),
+        (
+            {"fusion": DeepSpeedBuckets()},
+            {"fused": True},
+            "DeepSpeedBuckets has a clock of its own",
+        ),
         ({}, {"piece_bytes": 0}, "piece_bytes: expected bytes above 0"),
     ],
 )

@@ -81,12 +81,14 @@ class AdaptiveFusion:
 class PriorityScheduling:
     """P3 and ByteScheduler: pieces of the layers next needed go first; see priority.
 
-    Replaces fusion. The next forward starts as soon as its layers' gradients are there.
+    The next forward starts as soon as its layers' gradients are there. Replaces fusion, and what it
+    copies, unless fused: then messages are cut and ordered as gradients are.
     """
 
     piece_bytes: int = 4_000_000
     forward_s: object = None
     piece_s: float = 0.0
+    fused: bool = False
     own: ClassVar = ("piece_s",)
     stage: ClassVar = 3
 
@@ -94,12 +96,15 @@ class PriorityScheduling:
         from_0(self, "piece_s")
 
     def __call__(self, scenario: Scenario) -> PriorityPrediction:
-        scenario = _copied(scenario, 0.0)
-        return predict_priority(scenario, self.piece_bytes, self.forward_s, self.piece_s)
+        scenario = scenario if self.fused else _copied(scenario, 0.0)
+        options = self.piece_bytes, self.forward_s, self.piece_s, self.fused
+        return predict_priority(scenario, *options)
 
     @property
     def assumes(self) -> str:
-        return "" if self.forward_s is not None else "forward of each layer as long as backward is"
+        if self.forward_s is not None:
+            return ""
+        return "forward of a layer in proportion to its backward"
 
 
 @dataclass(frozen=True)

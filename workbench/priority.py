@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from .checks import numbers, shown
-from .fusion import check_limit
+from .fusion import fuse
+from .policies import check_limit
 from .scenario import Scenario, seconds_alone, seconds_late
 
 _ROUNDING = 1e-9
@@ -30,9 +31,10 @@ _ROUNDING = 1e-9
 class PriorityPrediction:
     """What is predicted of priority scheduling: iteration_s = T1 + exposed, jitter and fixed.
 
-    timeline : a row a gradient, in the order of backward: name, nbytes, n_pieces, ready_s, start_s
-        and end_s (its first piece's start, its last one's end), forward_start_s and forward_end_s
-        (of its layer in the next iteration); s since backward began
+    timeline : a row a gradient, or a fused message, in the order of backward: name, nbytes,
+        n_pieces, ready_s, start_s and end_s (its first piece's start, its last one's end),
+        forward_start_s and forward_end_s (of its layers in the next iteration); s since backward
+        began
     exposed_comm_s : s for which the next forward waits for messages
     scaling_factor : T1 / iteration_s
     """
@@ -46,32 +48,40 @@ class PriorityPrediction:
 
 
 def predict_priority(
-    scenario: Scenario, piece_bytes: int = 4_000_000, forward_s=None, piece_s: float = 0.0
+    scenario: Scenario,
+    piece_bytes: int = 4_000_000,
+    forward_s=None,
+    piece_s: float = 0.0,
+    fused: bool = False,
 ) -> PriorityPrediction:
     """Return the prediction for priority scheduling, in the schedule of the module's docstring.
 
     Parameters
     ----------
-    scenario : its fusion does not count, as gradients are sent each alone, in pieces; of several
-        micro-batches only the first one's forward waits
+    scenario : of several micro-batches only the first one's forward waits
     piece_bytes : the most a message holds; a piece under way is not interrupted. By default
         ByteScheduler's million float32; P3's slices are 160,000 bytes
     forward_s : s of forward of each gradient's layer, in the order of backward; what T1 leaves
         besides runs after it. None takes what T1 leaves beside backward, shared among gradients as
         backward is (an assumption, where forward was not recorded)
     piece_s : s that each piece takes besides its message, for scheduling it
+    fused : False sends each gradient alone, in pieces, as P3 and ByteScheduler do, whatever the
+        scenario's fusion; True sends its fused messages so, and all layers of one wait for it
 
     Pieces are sent one by one: ByteScheduler's credit, which keeps several under way to hide their
     latency, is not modelled. Raises ValueError for a scenario with several streams, a slow-down or
-    launch times a bucket, and for forward times that do not fit into T1.
+    launch times a bucket, for a policy with a clock, and for forward times that do not fit into T1.
     """
     _refuse(scenario)
     check_limit(piece_bytes, "piece_bytes")
-    gradients, m = scenario.gradients, int(scenario.micro_batches)
-    ready = gradients["ready_s"].clip(upper=scenario.backward_s).to_numpy(float)
+    m = int(scenario.micro_batches)
     rest_s = max(0.0, scenario.one_worker_s - m * scenario.backward_s)
+    ready = scenario.gradients["ready_s"].clip(upper=scenario.backward_s).to_numpy(float)
     forward = _forward(forward_s, ready, scenario, rest_s / m)
-    counts, seconds = _pieces(scenario, int(piece_bytes), piece_s)
+    units, forward = _units(scenario, forward, fused)
+    sizes = units["nbytes"].to_numpy("int64")
+    ready = units["ready_s"].clip(upper=scenario.backward_s).to_numpy(float)
+    counts, seconds = _pieces(scenario, sizes, int(piece_bytes), piece_s)
     earliest = np.maximum(ready, _earliest(scenario))
     start, end = _sent(earliest, counts, seconds)
     begin, done = _forward_times(forward, end, scenario.backward_s)
@@ -81,8 +91,8 @@ def predict_priority(
     iteration_s = scenario.one_worker_s + exposed_s + jitter_s + fixed_s
     timeline = pd.DataFrame(
         {
-            "name": gradients["name"].to_numpy(),
-            "nbytes": gradients["nbytes"].to_numpy("int64"),
+            "name": units["name"].to_numpy(),
+            "nbytes": sizes,
             "n_pieces": counts,
             "ready_s": ready,
             "start_s": start,
@@ -114,13 +124,28 @@ def _forward(forward_s, ready: np.ndarray, scenario: Scenario, rest_s: float) ->
     return forward
 
 
+def _units(scenario: Scenario, forward: np.ndarray, fused: bool):
+    """Return what is sent, a table of name, nbytes and ready_s, and s of forward of each."""
+    if not fused:
+        return scenario.gradients, forward
+    grouped, table = scenario.fusion(scenario.gradients), fuse(scenario.gradients, scenario.fusion)
+    if "launch_s" in table:
+        raise ValueError(
+            f"predict_priority: {shown(scenario.fusion)} has a clock of its own, which keeps its "
+            "messages in order; fuse by another policy, such as DDPBuckets()"
+        )
+    table = table.assign(name=[f"message {k}" for k in range(len(table))])
+    return table, np.bincount(np.asarray(grouped).astype(int), weights=forward)
+
+
 def _earliest(scenario: Scenario) -> float:
+    if scenario.n_workers == 1:
+        return 0.0
     return max(float(scenario.launch_s), 0.0 if scenario.overlap else scenario.backward_s)
 
 
-def _pieces(scenario: Scenario, piece_bytes: int, piece_s: float):
+def _pieces(scenario: Scenario, sizes: np.ndarray, piece_bytes: int, piece_s: float):
     """Return the pieces of each gradient, shape (L,), and s of a whole and of the last, (L, 2)."""
-    sizes = scenario.gradients["nbytes"].to_numpy("int64")
     counts = np.maximum(-(-sizes // piece_bytes), 1)
     last = sizes - (counts - 1) * piece_bytes
     nbytes = np.column_stack([np.minimum(sizes, piece_bytes), last])
