@@ -141,9 +141,8 @@ def _plain(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], dict]:
         return {name: column.to_numpy()}, {}
     if pd.api.types.is_numeric_dtype(dtype) and hasattr(dtype, "numpy_dtype"):
         values = column.to_numpy(dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
-        return {name: values, _missing(name): column.isna().to_numpy(np.int8)}, {
-            "nullable": str(dtype)
-        }
+        missing = column.isna().to_numpy(np.int8)  # sooner read than bits
+        return {name: values, _missing(name): missing}, {"nullable": str(dtype)}
     raise ValueError(
         f"column {name}: expected numbers, booleans or categories, got {dtype}. Leave it out, or "
         "make it a category"
@@ -176,16 +175,10 @@ def _decode(data: bytes) -> tuple[pd.DataFrame, dict, list[dict]]:
 
 
 def _columns(reader, said: dict) -> dict[str, np.ndarray]:
-    """Each column whole, filled batch by batch, so that memory holds none of them twice.
-
-    Those of one type lie in one block: the system hands out a large one faster than many small.
-    """
+    """Each column whole, filled batch by batch, so that memory holds none of them twice."""
     types = {name: kind["dtype"] for name, kind in said["kinds"].items()}
     types |= {_missing(name): "bool" for name, kind in said["kinds"].items() if "nullable" in kind}
-    columns = {}
-    for dtype in set(types.values()):
-        names = [name for name in types if types[name] == dtype]
-        columns |= zip(names, np.empty((len(names), said["n_rows"]), dtype), strict=True)
+    columns = {name: np.empty(said["n_rows"], dtype) for name, dtype in types.items()}
     first = 0
     for batch in reader:
         last = first + batch.num_rows
