@@ -54,7 +54,7 @@ def opened(browser, folder: Path, name: str):
     saving_to(NOTEBOOKS / name, folder / "figures", root / name)
     problems = []
     with lab(root, state) as (address, token):
-        page = browser.new_page(viewport={"width": 1300, "height": 1100})
+        page = browser.new_page(viewport={"width": 1300, "height": 1300})
         page.on("pageerror", lambda error: problems.append(f"page: {error}"))
         page.on("requestfailed", lambda request: problems.append(f"request: {request.url}"))
         page.on("console", lambda line: line.type == "error" and problems.append(line.text))
@@ -144,7 +144,7 @@ def test_the_fit_starts_as_the_line_of_the_notebook(prices, fits):
     figures = prices.page.locator(".jp-OutputArea-output img[src^='data:image/png']")
     expect(figures).to_have_count(5)
     expect(said(fits)).to_contain_text("27 points of NCCL, 32 GPUs, 1 set aside: mean error 36.8 %")
-    expect(fits.locator(".wb-beside")).to_contain_text("1/beta")
+    expect(fits.locator(".wb-below")).to_contain_text("1/beta")
     prices.keep("fit-start")
 
 
@@ -152,7 +152,7 @@ def test_another_kind_changes_picture_card_and_numbers(prices, fits):
     before = fits.locator("img").screenshot()
     fits.locator(".wb-kind select").select_option("ring in regimes")
     expect(said(fits)).to_contain_text("mean error 2.4 %")
-    expect(fits.locator(".wb-beside")).to_contain_text("break_1")
+    expect(fits.locator(".wb-below")).to_contain_text("break_1")
     assert fits.locator("img").screenshot() != before
     prices.keep("fit-regimes")
 
@@ -162,7 +162,7 @@ def test_a_range_moved_by_keyboard_sets_small_messages_aside(prices, fits):
     for _ in range(18):  # from 4 B to 1 MiB by doubling
         prices.page.keyboard.press("ArrowRight")
     expect(said(fits)).to_contain_text("10 points of NCCL, 32 GPUs, 18 set aside")
-    expect(fits.locator(".wb-beside")).to_contain_text("1.00 MiB to 512 MiB")
+    expect(fits.locator(".wb-below")).to_contain_text("1.00 MiB to 512 MiB")
     prices.keep("fit-range")
 
 

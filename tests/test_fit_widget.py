@@ -4,14 +4,17 @@ import json
 import re
 import warnings
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from workbench.costs import Link, Piecewise, Ring
 from workbench.explore import explore_fit
 from workbench.fit_widget import KINDS
 from workbench.fits import fit_all_reduce, fit_collective
+from workbench.style import paper
 from workbench.units import KIB, MIB
 
 SIZES = KIB * 2.0 ** np.arange(15)
@@ -32,7 +35,7 @@ def measured():
 
 def control(explorer, name):
     """The control a page finds by its class name."""
-    each = [*explorer.children, *explorer.children[-2].children, *explorer.children[-1].children]
+    each = [*explorer.children, *explorer.children[-2].children]
     return next(child for child in each if f"wb-{name}" in child._dom_classes)
 
 
@@ -42,7 +45,7 @@ def status(explorer) -> str:
 
 def shown(explorer) -> tuple:
     """What a page shows: the picture, the card, the line of numbers."""
-    return tuple(control(explorer, name).value for name in ("image", "beside", "status"))
+    return tuple(control(explorer, name).value for name in ("image", "below", "status"))
 
 
 def test_the_start_is_the_plain_fit(measured):
@@ -54,10 +57,11 @@ def test_the_start_is_the_plain_fit(measured):
     )
 
 
-def test_the_card_stands_beside_the_picture(measured):
+def test_the_card_stands_below_the_picture(measured):
     explorer = explore_fit(measured)
-    cells = re.findall(r"<td>(.*?)</td>", control(explorer, "beside").value)
+    cells = re.findall(r"<td>(.*?)</td>", control(explorer, "below").value)
     card = fit_all_reduce(measured).card().reset_index()
+    card = card[["quantity", "value", "low", "high", "unit"]]
     assert cells == [cell for row in card.to_numpy() for cell in row]
 
 
@@ -102,7 +106,26 @@ def test_sizes_outside_the_range_are_set_aside_and_named(measured):
     inside = measured[measured["nbytes"].between(64 * KIB, 4 * MIB)]
     assert explorer.fit.model == fit_all_reduce(inside).model
     why = explorer.fit.set_aside.groupby("why").size().to_dict()
-    assert why == {"below min_bytes, 64.0 KiB": 12, "above the largest size, 4 MiB": 4}
+    assert why == {"below min_bytes, 64.0 KiB": 12, "above max_bytes, 4 MiB": 4}
+
+
+@pytest.mark.parametrize("counts", [(4,), (2, 4, 8), range(2, 33)])
+def test_nothing_written_leaves_the_picture(counts):
+    rows = timed(counts=tuple(counts))
+    rows.loc[rows.index[8], "seconds"] *= 5
+    explorer = explore_fit(rows, "ring in regimes")
+    control(explorer, "sizes").value = (4 * KIB, 4 * MIB)
+    names = ("data", "kind", "method", "weights", "outliers", "sizes")
+    values = {name: control(explorer, name).value for name in names}
+    with mpl.rc_context(paper(ratio=explorer.ratio)):
+        figure = Figure()
+        explorer.picture(values, set()).draw(figure)
+    figure.draw_without_rendering()
+    labels = [label for ax in figure.axes for label in (ax.xaxis.label, ax.yaxis.label)]
+    for text in (*labels, *figure.axes[0].get_legend().texts):
+        box = text.get_window_extent()
+        assert 0 <= box.x0 and box.x1 <= figure.bbox.x1, text.get_text()
+        assert 0 <= box.y0 and box.y1 <= figure.bbox.y1, text.get_text()
 
 
 def test_an_outlier_is_set_aside_or_kept(measured):

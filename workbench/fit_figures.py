@@ -92,7 +92,10 @@ def _draw_by_workers(ax: Axes, fit, table: pd.DataFrame) -> list:
         mine = table[table["n_workers"] == n]
         handles += _draw_curve(ax, rows, mine, "nbytes", colour, marker, f"{n} workers")
         out = left_out(fit, [n])
-        ax.plot(out["nbytes"], out["seconds"] / MS, marker, mfc="none", mec=colour, ms=4, mew=0.8)
+        size = 4 if len(out) <= 50 else 2.5
+        ax.plot(
+            out["nbytes"], out["seconds"] / MS, marker, mfc="none", mec=colour, ms=size, mew=0.7
+        )
     return handles + _named_out(left_out(fit, counts))
 
 

@@ -14,7 +14,7 @@ from .costs import FlatRing, HalvingDoubling, Hierarchical, Interpolated, Piecew
 from .diagnostics import curves, left_out, residuals
 from .figures import draw_fit, draw_residuals
 from .fits import Fit, fit_collective
-from .style import binary
+from .style import binary, size_axis
 from .tables import MEASUREMENTS, check
 from .widget import CONTROL, Explorer, Picture
 
@@ -29,6 +29,7 @@ KINDS = {
 }
 METHODS = {"least squares": "wls", "robust (Huber)": "huber", "median": "quantile"}
 WEIGHTS = {"relative errors": "relative", "absolute errors": "absolute"}
+CARD = '<div style="line-height: 1.3; white-space: nowrap; overflow-x: auto">{}</div>'
 OUTLIERS = {"set aside": "set aside", "keep": "keep"}
 
 
@@ -125,7 +126,7 @@ class FitExplorer(Explorer):
             pd.concat([errors, out], ignore_index=True),
             "; ".join([words, *notes]),
             values | {"op": self._op, "fitted": fit.parameters()},
-            card.reset_index().to_html(index=False, border=0),
+            CARD.format(_html(card)),
         )
 
     def _fit(self, data, kind, method, weights, outliers, sizes) -> tuple[Fit, list[str]]:
@@ -144,7 +145,7 @@ class FitExplorer(Explorer):
                 weights=WEIGHTS[weights],
                 outliers=OUTLIERS[outliers],
             )
-        above = table[beyond].assign(why=f"above the largest size, {binary(high)}")
+        above = table[beyond].assign(why=f"above max_bytes, {binary(high)}")
         aside = pd.concat([fit.set_aside, above.astype({"why": "str"})])
         return replace(fit, set_aside=aside), [str(each.message) for each in caught]
 
@@ -162,12 +163,20 @@ def _edges(table: pd.DataFrame, op: str) -> list[tuple[str, float]]:
     return [(binary(size), float(size)) for size in (low, *inner, high)]
 
 
+def _html(card: pd.DataFrame) -> str:
+    """Return the card with its longest column last, so that a narrow page cuts no number off."""
+    columns = ["quantity", "value", "low", "high", "unit"]
+    return card.reset_index()[columns].to_html(index=False, border=0, justify="left")
+
+
 def _draw(figure, fit: Fit, table: pd.DataFrame, errors: pd.DataFrame):
     figure.set_layout_engine("none")  # axes that stay in place, and a third of the time less
-    place = {"left": 0.15, "right": 0.97, "bottom": 0.13, "top": 0.87, "hspace": 0.1}
+    left, right = 0.18, 0.95
+    place = {"left": left, "right": right, "bottom": 0.13, "top": 0.87, "hspace": 0.1}
     above, below = figure.subplots(2, 1, height_ratios=(2.4, 1), gridspec_kw=place)
     draw_residuals(below, errors)
     draw_fit(above, fit, table, card=False)
-    below.set_xlim(above.get_xlim())
+    size_axis(below, table["nbytes"].min(), table["nbytes"].max())
+    above.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
     above.set_xlabel("")
     above.tick_params(labelbottom=False)

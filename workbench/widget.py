@@ -29,14 +29,14 @@ class Picture:
     data : the table drawn, for the CSV
     words : a sentence with the numbers
     parameters : what the receipt tells of the setting
-    beside : HTML that stands beside the picture
+    below : HTML that stands below the picture
     """
 
     draw: Callable
     data: pd.DataFrame
     words: str
     parameters: dict = field(default_factory=dict)
-    beside: str = ""
+    below: str = ""
 
 
 class Explorer(VBox):
@@ -58,13 +58,12 @@ class Explorer(VBox):
         width, height = (inch * self._paper["figure.dpi"] for inch in self._paper["figure.figsize"])
         size = Layout(width=f"{width:.0f}px", height=f"{height:.0f}px")  # fixed: no page jumps
         self._image = named(Image(format="png", layout=size), "wb-image")
-        self._beside, self._status = named(HTML(), "wb-beside"), named(HTML(), "wb-status")
+        self._status, self._below = named(HTML(), "wb-status"), named(HTML(), "wb-below")
         button = named(Button(description="Save figure", icon="download"), "wb-export")
         button.on_click(lambda _: self._show(self._save))
         for control in self._controls.values():
             control.observe(lambda _: self._quiet or self._show(self._redraw), "value")
-        shown = HBox([self._image, self._beside], layout=Layout(align_items="flex-start"))
-        rows = [*self._controls.values(), shown, HBox([button, self._status])]
+        rows = [*self._controls.values(), self._image, HBox([button, self._status]), self._below]
         super().__init__(rows, layout=Layout(align_items="flex-start"))
         self._status.value = self._redraw()
 
@@ -86,7 +85,7 @@ class Explorer(VBox):
             png = io.BytesIO()
             _figure(picture).savefig(png, format="png", pil_kwargs={"compress_level": 1})
         self._image.value = png.getvalue()
-        self._beside.value = picture.beside
+        self._below.value = picture.below
         return escape(picture.words)
 
     def _save(self) -> str:
