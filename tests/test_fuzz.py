@@ -71,7 +71,11 @@ ARGS = st.dictionaries(
     max_size=4,
 )
 EVENT = st.fixed_dictionaries(
-    {"ph": st.sampled_from(["X", "X", "X", "B", "i", "?"]), "ts": ANYTHING, "dur": ANYTHING},
+    {
+        "ph": st.sampled_from(["X", "X", "X", "B", "B", "E", "E", "i", "?"]),
+        "ts": ANYTHING,
+        "dur": ANYTHING,
+    },
     optional={"cat": ANYTHING, "name": ANYTHING, "tid": ANYTHING, "args": ARGS},
 )
 HEADER = st.fixed_dictionaries(

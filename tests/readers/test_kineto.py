@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import complete, launched
 
-from workbench.readers import kineto
+from workbench.readers import batches, kineto
 
 STEP = complete("user_annotation", "ProfilerStep#7", 100, 1000)
 GEMM = complete("kernel", "gemm", 200, 300, tid=7, stream=7, correlation=1)
@@ -234,10 +234,95 @@ def test_keeping_only_kernels_of_a_run_without_a_gpu_is_refused(events):
     assert kineto.decode([data], "f", "kernels")[0]["name"].tolist() == ["gemm"]
 
 
-def test_intervals_told_by_two_events_are_warned_of():
-    halves = [{"ph": ph, "cat": "kernel", "name": "k", "ts": 5, "pid": 0} for ph in "BE"]
-    _, _, ledger = decode([STEP, GEMM, *halves, {"ph": "M", "name": "process_name"}])
-    assert {r["what"] for r in ledger if r.get("warn")} == {"ph B", "ph E"}
+def halved(event, **ends_with):
+    """An interval as two events (ph B and E) and when they stand in the file."""
+    start, end = event["ts"], event["ts"] + event["dur"]
+    begin = {key: value for key, value in event.items() if key != "dur"} | {"ph": "B"}
+    lane = {"ph": "E", "ts": end, "pid": event["pid"], "tid": event["tid"]}
+    return [(start, begin), (end, lane | ends_with)]
+
+
+def in_order(halves):
+    return [event for _, event in sorted(halves, key=lambda half: half[0])]
+
+
+def sums(ledger):
+    return {(row["what"], row["why"]): row["n_events"] for row in ledger if not row["kept"]}
+
+
+def warned(ledger):
+    return {row["what"] for row in ledger if row.get("warn")}
+
+
+def test_intervals_told_by_two_events_are_those_told_by_one():
+    call = complete("cpu_op", "record_param_comms", 12, 4, **{"External id": 3})
+    shape = {"Input Dims": [[64, 8]], "Input type": ["float"], "External id": 4}
+    gradient = complete("cpu_op", "torch::autograd::AccumulateGrad", 30, 5, **shape)
+    whole = [STEP, *launched(ALL_REDUCE, 40, 9, 13, 7, stream=20), call, gradient, GEMM]
+    halves = in_order([half for event in whole for half in halved(event)])
+    table, info, ledger = decode(halves, baseTimeNanoseconds=1234)
+    expected, _, _ = decode(whole, baseTimeNanoseconds=1234)
+    by = ["start_ns", "name"]
+    tables = [each.sort_values(by, ignore_index=True).astype(str) for each in (table, expected)]
+    assert tables[0].values.tolist() == tables[1].values.tolist()
+    assert not warned(ledger) and sum(r["n_events"] for r in ledger) == len(halves)
+
+
+@pytest.mark.parametrize("batch_bytes", [200, 2**19])
+@pytest.mark.parametrize("named", [True, False])
+def test_ends_find_their_beginnings_among_nested_intervals_of_several_threads(
+    monkeypatch, rng, batch_bytes, named
+):
+    monkeypatch.setattr(batches, "BATCH_BYTES", batch_bytes)  # fewer than an interval may span
+    halves, expected = [], []
+    for thread in range(3):
+        cuts = rng.choice(10**6, 40, replace=False)
+        cuts.sort()
+        for depth in range(20):  # each inside the one before
+            start, end = (int(cuts[at]) / 1000 for at in (depth, -1 - depth))
+            one = complete("cpu_op", f"n{depth % 4}", start, end - start, tid=thread)
+            begun = {key: value for key, value in one.items() if key != "dur"} | {"ph": "B"}
+            name = {"name": one["name"]} if named else {}
+            halves.append((start, begun))
+            halves.append((end, {"ph": "E", "ts": str(end), "pid": 0, "tid": thread, **name}))
+            expected.append((thread, one["name"], int(cuts[depth]), int(cuts[-1 - depth])))
+    text = json.dumps({"traceEvents": in_order(halves)}).encode()
+    pieces = [text[at : at + 100] for at in range(0, len(text), 100)]
+    table, _, ledger = kineto.decode(pieces, "f")
+    found = table[["thread", "name", "start_ns", "end_ns"]].itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected)
+    assert sum(r["n_events"] for r in ledger) == len(halves)
+
+
+def test_halves_without_the_other_are_counted_with_the_reason():
+    one, other = (complete("cpu_op", name, ts, 5) for name, ts in (("a", 500), ("b", 600)))
+    (_, begin), (_, end) = halved(one)
+    stray = {"ph": "E", "ts": 700, "pid": 0, "tid": 99}
+    of_another = {"ph": "E", "ts": 700, "pid": 0, "tid": 1, "name": "never begun"}
+    backwards = [event for _, event in halved(other)]
+    backwards[1]["ts"] = 599
+    timeless = [{**begin, "tid": 5}, {**end, "tid": 5, "ts": [1]}]
+    broken = {"ph": "B", "name": "x", "cat": [7], "ts": 1}
+    halves = [*backwards, begin, stray, of_another, *timeless, broken]
+    _, _, ledger = decode([STEP, GEMM, *halves])
+    assert sums(ledger) == {
+        ("ph B", "unfinished: begins and never ends"): 1,
+        ("ph E", "an end without a beginning"): 2,
+        ("ph E", "end of an interval: joined with its beginning"): 2,
+        ("ph X", "unfinished: negative dur"): 1,
+        ("ph X", "ts or dur is missing or no usable number"): 1,
+        ("ph B or E", "half of an interval (ph B or E) with a field of an unexpected type"): 1,
+    }
+    assert warned(ledger) == {"ph B", "ph E", "ph B or E"}
+    assert sum(r["n_events"] for r in ledger) == len(halves) + 2
+
+
+def test_intervals_of_two_events_are_left_out_with_the_other_host_rows():
+    halves = in_order(halved(OPERATOR) + halved(GEMM))
+    data = json.dumps({"traceEvents": [STEP, *halves]}).encode()
+    table, _, ledger = kineto.decode([data], "f", "kernels")
+    assert table["name"].tolist() == ["gemm"]
+    assert sum(r["n_events"] for r in ledger) == 5
 
 
 def test_a_step_repeated_on_another_thread_is_one_iteration():

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from .batches import Batches
+from .pairs import JOINED, NO_BEGINNING, UNFINISHED
 from .source import Source
 
 _OPEN, _UNKNOWN = -(2**63), -(2**63) + 1  # in the place of a time
@@ -117,7 +118,7 @@ class Intervals:
         unknown = ~unfinished & ((start == _UNKNOWN) | (end == _UNKNOWN))
         negative = ~unfinished & ~unknown & (end < start)
         for mask, why in (
-            (unfinished, "unfinished: begins and never ends"),
+            (unfinished, UNFINISHED),
             (unknown, "ts or dur is missing or no usable number"),
             (negative, "ends before it begins"),
         ):
@@ -153,12 +154,12 @@ class Intervals:
         lane = self.lanes[key(event.pid), key(event.tid)]
         row = self._latest((lane, self.names[str(event.name)]) if event.name else lane)
         if row < 0:
-            self.leave_out(event, "an end without a beginning")
+            self.leave_out(event, NO_BEGINNING)
             return -1
         end = nanoseconds(event.ts)
         self.end[row] = _UNKNOWN if end is None else end
         self.closed[row] = self._place
-        self.leave_out(event, "end of an interval: joined with its beginning")
+        self.leave_out(event, JOINED)
         return row
 
     def _latest(self, where) -> int:
@@ -226,8 +227,8 @@ def ledger(source: Source, rank: int | None, made: pd.DataFrame, dropped: Counte
 
 _NOT_WANTED = "a host row: only kernels were asked for"
 _DAMAGE = (
-    "unfinished: begins and never ends",
-    "an end without a beginning",
+    UNFINISHED,
+    NO_BEGINNING,
     "ts or dur is missing or no usable number",
     "ends before it begins",
 )

@@ -18,6 +18,7 @@ import pandas as pd
 from . import meaning
 from .batches import Batches
 from .collectives import is_communication
+from .pairs import JOINED, NO_BEGINNING, UNFINISHED, Pairs
 from .source import Source
 
 Number = int | float | str | None
@@ -58,14 +59,27 @@ class _ExactEvent(_Event, gc=False, tag="X"):
     dur: msgspec.Raw = meaning.NULL
 
 
+class _Begin(_ExactEvent, gc=False, tag="B"):
+    """The beginning of an interval, with all that is told of it but its end."""
+
+
+class _End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
+    name: str | None = None
+    ts: msgspec.Raw = meaning.NULL
+    pid: Number = None
+    tid: Number = -1
+
+
 # Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
 _OTHERS = {
     phase: msgspec.defstruct(f"_{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
-    for phase in "BEiICbnestfPNODMVvRc(),"
+    for phase in "XBEiICbnestfPNODMVvRc(),"
 }
+_WHOLE, _BEGIN, _END = (_OTHERS.pop(phase) for phase in "XBE")
 _PHASE = {other: phase for phase, other in _OTHERS.items()}
-_ANY = Union[(_Event, *_PHASE)]
-_ANY_EXACT = Union[(_ExactEvent, *_PHASE)]
+_ANY = Union[(_Event, _BEGIN, _END, *_PHASE)]
+_ANY_EXACT = Union[(_ExactEvent, _BEGIN, _END, *_PHASE)]
+_ANY_HALF = Union[(_WHOLE, _Begin, _End, *_PHASE)]  # wanted of the batches that hold some
 
 
 _KINDS = {
@@ -93,8 +107,7 @@ _WORK = ("compute", "comm", "memory")
 _DEVICE_ANNOTATIONS = ("gpu_user_annotation", "cuda_sync")
 _ARROW, _INSTANT = "flow arrow: links two events, takes no time", "instant: takes no time"
 _NOT_INTERVALS = dict.fromkeys("stf", _ARROW) | dict.fromkeys("iI", _INSTANT)
-_PAIRED = "half of an interval told by two events (ph B and E): such intervals are not read"
-_NOT_INTERVALS |= dict.fromkeys("BE", _PAIRED)
+_NO_HALF = "half of an interval (ph B or E) with a field of an unexpected type"
 _NOT_INTERVALS |= {"M": "metadata: names a process or thread", "C": "counter: not an interval"}
 # Beyond this a float64 microsecond may round to the wrong ns: half its last place nears 0.5 ns.
 _FLOAT_LIMIT_US = 2.0**42
@@ -132,10 +145,12 @@ def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
     columns = _Columns(only_kernels=keep == "kernels")
     for batch in batches:
         columns.add(batch, batches.again)
+    if columns.pairs.n_open:
+        columns.dropped["ph B", UNFINISHED] = columns.pairs.n_open
     info = _info(batches.fields)
     ledger = batches.lost + [_row(*key, n, kept=False) for key, n in columns.dropped.items()]
     for row in ledger:
-        if row["why"] == _PAIRED:
+        if row["why"] in (UNFINISHED, NO_BEGINNING, _NO_HALF):
             row["warn"] = True
     if columns.lost_compute():
         raise ValueError(f"{file}: {NO_DEVICE_ROWS}")
@@ -217,6 +232,7 @@ class _Columns:
     details : arguments of the rows that describe a message or a gradient, by position
     describe : whether rows of a name do, by the name's code
     dropped : events left out, counted by (what, why)
+    pairs : the intervals that have begun (ph B) and not ended
     """
 
     only_kernels: bool = False
@@ -226,6 +242,7 @@ class _Columns:
     details: dict[int, _Args] = field(default_factory=dict)
     describe: list[bool] = field(default_factory=list)
     dropped: Counter = field(default_factory=Counter)
+    pairs: Pairs = field(default_factory=Pairs)
     n_rows: int = 0
 
     def add(self, batch: list, again: Callable) -> None:
@@ -237,6 +254,8 @@ class _Columns:
         events = [event for event in batch if type(event) is _Event]
         if _inexact([event.ts for event in events]):
             events = [event for event in again(_ANY_EXACT) if type(event) is _ExactEvent]
+        if n_halves := types[_BEGIN] + types[_END]:
+            events += self._paired(again(_ANY_HALF), n_halves)
         if self.only_kernels:
             events = self._without_bulk(events)
         events, start, end = self._usable(events)
@@ -244,11 +263,30 @@ class _Columns:
             return
         columns, args = self._columns(events)
         for i in np.flatnonzero(self._describing(columns["name"])).tolist():
-            if args[i].dims is not meaning.NULL:  # a copy of their own frees the batch's bytes
-                args[i].dims, args[i].types = args[i].dims.copy(), args[i].types.copy()
-            self.details[self.n_rows + i] = args[i]
+            self.details[self.n_rows + i] = _apart(args[i])
         self.parts.append(columns | {"start_ns": start, "end_ns": end})
         self.n_rows += len(events)
+
+    def _paired(self, batch: list, n_halves: int) -> list[_Event]:
+        """The intervals that end in this batch, which holds so many beginnings and ends."""
+        halves = [half for half in batch if type(half) in (_Begin, _End)]
+        if len(halves) < n_halves:
+            self.dropped["ph B or E", _NO_HALF] += n_halves - len(halves)
+        events = []
+        for half in halves:
+            lane = half.pid, half.tid
+            if type(half) is _Begin:
+                args = half.args and _apart(half.args)
+                time = half.ts.copy()
+                event = _Event(half.cat, half.name, time, None, half.pid, half.tid, args)
+                self.pairs.begin(lane, half.name, event)
+            elif (event := self.pairs.end(lane, half.name)) is None:
+                self.dropped["ph E", NO_BEGINNING] += 1
+            else:
+                event.dur = _between(event.ts, half.ts)
+                events.append(event)
+                self.dropped["ph E", JOINED] += 1
+        return events
 
     def _describing(self, name: np.ndarray) -> np.ndarray:
         """Mask of the rows whose arguments tell of a message or a gradient."""
@@ -368,6 +406,19 @@ def _nanoseconds(values: list) -> np.ndarray:
     whole = np.floor(array)
     # The fraction of a float below the limit is exact, so only one rounding happens.
     return whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
+
+
+def _between(start: msgspec.Raw, end: msgspec.Raw) -> str | None:
+    """The time from one to the other in us, as text that loses no ns; None when there is none."""
+    times = [_exact_ns(time) for time in (start, end)]
+    return None if _UNKNOWN in times else str(Decimal(times[1] - times[0]) / 1000)
+
+
+def _apart(args: _Args) -> _Args:
+    """The same with its own copies of shapes, so that the bytes of its batch can be given up."""
+    if args.dims is not meaning.NULL:
+        args.dims, args.types = args.dims.copy(), args.types.copy()
+    return args
 
 
 def _exact_ns(value) -> int:
