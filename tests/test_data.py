@@ -148,6 +148,67 @@ def test_sweeps_cover_the_workers_that_the_docs_name():
     assert horovod.groupby("n_workers").size().to_dict() == dict.fromkeys(range(1, 33), 20)
 
 
+def test_googlenet_runs_hold_the_published_layers():
+    given = source("bcaffe_googlenet_layer_trace.csv").query("file == 'tmp8ocomm' and `pass` == 0")
+    own = shipped("published/googlenet_k80_trace.csv").query("run == 'tmp8ocomm'")
+    layers = given.assign(layer=given["param_id"] // 2).groupby("layer")
+    assert own["nbytes"].tolist() == (4 * layers["numel"].sum())[::-1].tolist()
+    np.testing.assert_allclose(own["comm_s"], layers["comm_us"].sum()[::-1] / 1e6)
+    each = layers["layer_backward_us"].first()[::-1] / 1e6
+    np.testing.assert_allclose(np.diff(own["ready_s"], prepend=0.0), each, atol=2e-9)
+
+
+def test_googlenet_and_ddl_speeds_are_the_published_ones():
+    given = source("bcaffe_real_speed.csv")["images_per_s"].tolist()
+    assert shipped("published/googlenet_k80_speed.csv")["images_per_s"].tolist() == given
+    given = source("ddl_benchmarks_throughput.csv")
+    given = given[given["method"].isin(["BSP-A2A", "WFBP-A2A", "MG-WFBP"])]
+    own = shipped("published/ddl_benchmarks.csv")
+    assert own["samples_per_s"].tolist() == given["samples_per_s"].tolist()
+    assert own["n_workers"].tolist() == given["n_gpus"].tolist()
+
+
+@pytest.mark.parametrize("name", ["imagenet", "bert", "cifar10"])
+def test_placements_are_the_published_ones(name):
+    own = shipped(f"published/pollux_{name}.csv")
+    placed = source(f"pollux_{name}_placements.csv").dropna()
+    given = [*placed["step_time"], *source(f"pollux_{name}_scalability.csv")["step_time"].dropna()]
+    np.testing.assert_allclose(own["step_s"], given, rtol=1e-4)
+    digits = [list(map(int, str(place))) for place in placed["placement"]]
+    assert own["n_nodes"][: len(placed)].tolist() == list(map(len, digits))
+    assert own["n_workers"][: len(placed)].tolist() == list(map(sum, digits))
+
+
+def test_links_gpus_and_contention_are_the_published_ones():
+    links = shipped("published/alpha_beta_links.csv")
+    given = source("alpha_beta_tables.csv")
+    for link in links.itertuples():
+        same = np.isclose(given["beta"], link.beta, rtol=1e-5) & (
+            given["n_workers"] == str(link.n_workers)
+        )
+        alphas = pd.to_numeric(given["alpha"][same], errors="coerce")
+        assert np.isclose(alphas, link.alpha, rtol=1e-5).any()
+    given = source("batchai_horovod_throughput.csv").query("model == 'resnet50'")
+    assert (
+        shipped("published/batchai_resnet50.csv")["images_per_s"].tolist()
+        == given["images_per_s"].tolist()
+    )
+    given = source("dl_scheduling_allreduce_contention.csv")["avg_latency"] / 1e6
+    np.testing.assert_allclose(
+        shipped("published/allreduce_contention.csv")["seconds"], given, atol=1e-6
+    )
+
+
+def test_fusion_runs_are_the_published_ones():
+    given = source("huyutuo_horovod_runs.csv").query("model == 'resnet50'")
+    own = shipped("published/horovod_fusion_runs.csv")
+    for seconds, setting in zip(
+        own["seconds"], ["fusion on", "fusion off", "single GPU"], strict=True
+    ):
+        same = given[given["setting"].str.startswith(setting)]
+        assert seconds == pytest.approx(same["batch_ms"].iloc[0] / 1e3)
+
+
 def test_own_sweep_covers_1_kib_to_64_mib():
     table = check(shipped("runs/gloo-sweep/all_reduce.csv"), MEASUREMENTS, "own sweep")
     assert table["nbytes"].tolist() == [2**k for k in range(10, 27)]
