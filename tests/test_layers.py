@@ -17,14 +17,17 @@ ORDER = (
     "crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
     "choices grouping policies fusion settings jitter scenario replay queues grid explain "
     "export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
-    "sensitivity draws uncertainty style receipts fit_figures figures widget fit_widget explore "
+    "sensitivity draws uncertainty pollux validation gain style receipts fit_figures figures "
+    "validation_figures widget fit_widget explore "
     "capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
     "statsmodels": {"estimates"},
     "seaborn": {"figures"},
-    "matplotlib": {"style", "receipts", "fit_figures", "figures", "widget"},
+    "matplotlib": {
+        *("style", "receipts", "fit_figures", "figures", "validation_figures", "widget")
+    },
     "ipywidgets": {"widget", "fit_widget", "explore"},
     "torch": {"capture"},
 }

@@ -48,10 +48,14 @@ Data flows one way, and each module may import only those above it:
     sensitivity   which input moves the scaling factor most
     draws         scaling factors of draws of the link and of compute
     uncertainty   band, knee, and where a forecast extrapolates
+    pollux        iterations over placements: OSF, and the model of Pollux
+    validation    predicted beside measured, on published runs
+    gain          what adaptive fusion gains over a constant buffer
     style         sizes, colours and axes that figures share
     receipts      save: a figure with its data and its receipt
     fit_figures   draw_fit and the residuals that judge it
     figures       paper, save, draw_*
+    validation_figures  draw_parity, draw_gain
     widget        sliders, a picture, and buttons that work
     fit_widget    explore_fit: line, residuals and card move together
     explore       explore_*: the same figures with sliders
