@@ -67,7 +67,7 @@ def _band(fit, points: list[np.ndarray], level: float) -> np.ndarray:
     """Return a row for each of BAND, a column a point."""
     estimate, margin = fit.estimate, fit.estimate.margin(level)
     seconds = np.broadcast_to(fit.model(*points), points[0].shape)
-    own = estimate.sigma * (seconds if fit.method.weights == "relative" else 1.0)
+    own = estimate.sigma * (1.0 if fit.method.weights == "absolute" else seconds)
     if isinstance(fit.model, Interpolated):
         deviation = own  # the curve is as good as the measurements that it joins
     else:

@@ -169,7 +169,8 @@ def choose(fits, by: str = "nbytes") -> pd.DataFrame:
 
         -2 log L = n log(2 pi s2) + n - 2 sum log w,  s2 = mean of (w (seconds - fitted))^2
 
-    w is 1/fitted, or 1 for absolute weights; its sum makes fits of different weights comparable.
+    w is 1/fitted, 1/seconds for measured weights, 1 for absolute ones; its sum makes fits of
+    different weights comparable.
     Source: Burnham and Anderson 2002 (AICc); Breiman et al. 1984 (errors within standard errors).
 
     Raises ValueError for fits of different rows, for no fit, or where no fit has the error `by`.

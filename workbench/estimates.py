@@ -18,6 +18,7 @@ from scipy.stats import t as student
 from .checks import shown
 
 METHODS = ("wls", "huber", "quantile")
+WEIGHTS = ("relative", "measured", "absolute")
 COLLINEAR = 1e-9  # a singular value below this share of the largest counts as 0
 EXACT = 1e-8  # relative residuals below this leave nothing for a robust method to weigh
 
@@ -27,7 +28,8 @@ class Method:
     """How prices are estimated: name ("wls", "huber", "quantile"), weights, and the quantile.
 
     wls is least squares, huber is M-estimation with Huber's norm (statsmodels' RLM), quantile is
-    quantile regression. weights is "relative", errors in proportion to the time, or "absolute".
+    quantile regression. weights is "relative", errors in proportion to the fitted time; "measured",
+    in proportion to the measured one, as spreadsheets do; or "absolute", errors of one size.
     Raises ValueError for another word, or a quantile outside 0 to 1.
     """
 
@@ -38,7 +40,7 @@ class Method:
     def __post_init__(self):
         for field, value, known in (
             ("method", self.name, METHODS),
-            ("weights", self.weights, ("relative", "absolute")),
+            ("weights", self.weights, WEIGHTS),
         ):
             if value not in known:
                 raise ValueError(
@@ -160,16 +162,18 @@ def infer(
 
 
 def whitening(fitted: np.ndarray, seconds: np.ndarray, method: Method) -> np.ndarray:
-    """Return what rows are multiplied by to have errors of one size: 1/fitted, or 1."""
+    """Return what rows are multiplied by to have errors of one size: 1/fitted, 1/seconds, or 1."""
     if method.weights == "absolute":
         return np.ones(len(seconds))
+    if method.weights == "measured":
+        return 1 / seconds
     return 1 / np.maximum(fitted, 0.05 * seconds)  # a price held at 0 may fit a row with 0 s
 
 
 def _iterate(x: np.ndarray, seconds: np.ndarray, method: Method, step) -> np.ndarray:
     """Return the fixed point of fit, weigh by what was fitted, fit again."""
-    if method.weights == "absolute":
-        return step(np.ones(len(seconds)))
+    if method.weights != "relative":
+        return step(whitening(seconds, seconds, method))
     w, values = 1 / seconds, None
     for _ in range(50):
         before, values = values, step(w)

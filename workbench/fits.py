@@ -179,7 +179,8 @@ def fit_collective(
         `Piecewise(Tree, breaks=None)` finds the regimes of a tree
     min_bytes : smaller messages are set aside, bytes
     method : "wls" (least squares), "huber" (robust) or "quantile" (regression of `quantile`)
-    weights : "relative", errors in proportion to the time, or "absolute"
+    weights : "relative", errors in proportion to the fitted time; "measured", to the measured one,
+        which is biased low but often seen; or "absolute"
     outliers : "set aside" by the rule of screening.strays, or "keep"
     quantile : which quantile, with method="quantile"
 
