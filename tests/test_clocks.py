@@ -75,6 +75,11 @@ def test_a_host_whose_clock_is_off_is_shifted_and_that_is_said():
     assert "1 of them shifted, by up to 50.0 ms" in how and not doubtful
 
 
+def test_files_of_different_times_are_doubtful_however_few_their_messages():
+    _, _, doubtful = align([rank([1000], EPOCH_NS), rank([1000], EPOCH_NS + 10**15)])
+    assert doubtful
+
+
 def test_clocks_that_drift_are_doubtful():
     ends = np.arange(1, 20) * 10**6
     tables = [rank(ends, EPOCH_NS), rank(ends + np.arange(19) * 10**6, EPOCH_NS)]

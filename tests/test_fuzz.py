@@ -1,5 +1,6 @@
 """Hostile and damaged files: a sentence that names the file, or a table whose ledger adds up."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from workbench import files
 from workbench.iterations import iterations
-from workbench.readers import source
+from workbench.readers import batches, source
 from workbench.traces import load_run, read_measurements
 
 # A fixed sample where a run must mean the same tomorrow; elsewhere each run looks further.
@@ -151,6 +152,43 @@ def test_a_gigabyte_out_of_a_megabyte_takes_little_memory(tmp_path, bomb, load):
     assert int(peak_kib) < 1.5 * 2**20
 
 
+# More than one trace in a file
+
+
+def kineto_text(rank=0, n_events=2):
+    about = {"distributedInfo": {"rank": rank, "world_size": 1}}
+    return json.dumps(about | {"traceEvents": WORK[:n_events]})
+
+
+@pytest.mark.parametrize(
+    ("more", "n"),
+    [
+        (kineto_text(), 2),
+        ("\n" + kineto_text(1, 1), 1),
+        (json.dumps(WORK), 2),
+        (kineto_text()[:-40], 2),
+        ("garbage", 0),
+    ],
+)
+@pytest.mark.parametrize("piece", [7, 2**18])
+def test_what_stands_behind_a_trace_is_counted(monkeypatch, tmp_path, more, n, piece):
+    monkeypatch.setattr(source, "CHUNK_BYTES", piece)
+    monkeypatch.setattr(batches, "FIELDS_BYTES", 128)
+    path = tmp_path / "two.json"
+    path.write_text(kineto_text() + more)
+    with pytest.warns(UserWarning, match="behind the end") if n else contextlib.nullcontext():
+        run = load_run(path)
+    assert run.ledger["n_events"].sum() == len(WORK) + n and len(run.events) == len(WORK)
+
+
+def test_a_second_list_of_events_is_counted(tmp_path):
+    path = tmp_path / "two.json"
+    path.write_text(kineto_text()[:-1] + ', "traceEvents": ' + json.dumps([*WORK, *WORK]) + "}")
+    with pytest.warns(UserWarning, match="first list of events"):
+        run = load_run(path)
+    assert run.ledger["n_events"].sum() == 3 * len(WORK) and len(run.events) == len(WORK)
+
+
 # Archives
 
 
@@ -237,6 +275,18 @@ def test_times_beyond_any_calendar_are_left_out_and_counted(write_trace, number)
     assert "odd" not in set(run.events["name"])
     assert run.ledger.loc[~run.ledger["kept"], "n_events"].sum() == 2
     assert iterations(run.events)["duration_s"].tolist() == [pytest.approx(300e-6)]
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63 - 1, 2**63, 2**64 - 1, 10**40])
+def test_sizes_beyond_64_bits_are_unknown(write_trace, number):
+    shape = {"Input Dims": [[number, number]], "Input type": ["double"]}
+    of_message = {"In msg nelems": number, "dtype": "Double", "Group size": number}
+    rows = [complete("cpu_op", "torch::autograd::AccumulateGrad", 10, 5, **shape)]
+    rows += [complete("cpu_op", "record_param_comms", 15, 5, **{"External id": 9}, **shape)]
+    rows += launched("ncclDevKernel_AllGather", 300, 5, 17, 3, stream=8, **of_message)
+    run = load_run(write_trace([*WORK, *rows], distributedInfo={"rank": 0, "world_size": 1}))
+    assert run.events["nbytes"].isna().all()
+    assert run.ledger["n_events"].sum() == len(WORK) + len(rows)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "nan", "inf"])

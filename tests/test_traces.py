@@ -573,3 +573,36 @@ def test_runs_of_one_node_each_are_no_run_of_two(tmp_path):
         write_export(tmp_path / f"run/{host}.sqlite", host, arguments=arguments)
     with pytest.raises(ValueError, match="two files claim rank 0"):
         load_run(tmp_path / "run")
+
+
+KERNEL = [complete("kernel", "gemm", 1, 5, tid=7, stream=7)]
+
+
+def test_a_rank_that_the_name_tells_otherwise_is_said(write_trace):
+    path = write_trace(KERNEL, "rank3.json", distributedInfo={"rank": 0, "world_size": 4})
+    with pytest.warns(UserWarning, match="rank 0 as the file says, though its name says 3"):
+        run = load_run(path)
+    assert set(run.events["rank"]) == {0}
+    of_a_process = {"distributedInfo": {"rank": 0, "world_size": 1}}
+    assert len(load_run(write_trace(KERNEL, "rank_19488.json", **of_a_process)).events) == 1
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sizes", "said"),
+    [
+        ((0, 1), (2, 4), "the files tell of 2 and 4 ranks: they may be of different runs"),
+        ((0, 7), (2, 2), "the files tell of 2 ranks, and one is of rank 7"),
+    ],
+)
+def test_files_that_tell_of_other_runs_are_said(write_trace, ranks, sizes, said):
+    for rank, size in zip(ranks, sizes, strict=True):
+        about = {"rank": rank, "world_size": size}
+        base = {"baseTimeNanoseconds": 17 * 10**17}
+        path = write_trace(KERNEL, f"run/r-{rank}.json", distributedInfo=about, **base)
+    with pytest.warns(UserWarning, match=said):
+        load_run(path.parent)
+
+
+def test_a_cache_that_is_no_folder_is_refused(write_trace):
+    with pytest.raises(ValueError, match="cache: expected a folder, True or None, got 3"):
+        load_run(write_trace(KERNEL), cache=3)

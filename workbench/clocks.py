@@ -47,7 +47,8 @@ def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
         _apart(ends[0], other, shift) if shift else each
         for other, shift, each in zip(ends, shifts, apart, strict=True)
     ][1:]
-    doubtful = any(abs(middle) > _SKEW_NS and n >= _ENOUGH for middle, _, n in left)
+    limits = [_SKEW_NS if n >= _ENOUGH else _FAR_NS for _, _, n in left]
+    doubtful = any(abs(each[0]) > limit for each, limit in zip(left, limits, strict=True))
     left = [abs(middle) for middle, _, _ in left if middle == middle]
     residual = f"; matching ends differ by {max(left) / 1e3:.1f} us (median)" if left else ""
     moved = [

@@ -144,10 +144,15 @@ def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def _with_rank(table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
-    """Take the rank from the file's name where its content tells none."""
-    if info["rank"] is not None or info.get("ranks"):
-        return table, info, ledger
+    """Take the rank from the file's name where its content tells none; say where they differ."""
     named = _RANK_IN_NAME.search(info["file"].rsplit("/", 1)[-1])
+    if info["rank"] is not None or info.get("ranks"):
+        seen = info.get("ranks") or [info["rank"]]
+        # From the world's size on the number is something else, such as a process.
+        if named and int(named[1]) < (info["world_size"] or 0) and int(named[1]) not in seen:
+            why = f"rank {info['rank']} as the file says, though its name says {int(named[1])}"
+            ledger = [*ledger, note(info, why, warn=True)]
+        return table, info, ledger
     if named is None:
         why = "no rank in the file: kept as rank <NA>. To set one, put rank<N> into the file's name"
         return table, info, [*ledger, note(info, why, warn=True)]
@@ -223,7 +228,14 @@ def remarks(infos: list[dict], how: str, doubtful: bool) -> list[dict]:
     ranks = {rank for info in infos for rank in info.get("ranks") or [info["rank"]]}
     if any(info.get("one_file") for info in infos):  # such a run writes no other
         return notes
-    size = max((info["world_size"] or 0 for info in infos), default=0)
+    sizes = sorted({info["world_size"] or None for info in infos} - {None})
+    size = max(sizes, default=0)
+    beyond = sorted(rank for rank in ranks if rank is not None and 0 < size <= rank)
+    if len(sizes) > 1 or beyond:
+        said = f"the files tell of {' and '.join(map(str, sizes))} ranks"
+        said += "".join(f", and one is of rank {rank}" for rank in beyond[-1:])
+        why = f"{said}: they may be of different runs"
+        notes.append(note({"file": "", "rank": None}, why, warn=True))
     missing = sorted(set(range(min(size, 10**6))) - ranks)
     if missing and size > 1:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")

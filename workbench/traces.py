@@ -189,6 +189,8 @@ def _cache_folder(cache) -> Path | None:
         return None
     if cache is True:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osf-workbench"
+    if not isinstance(cache, str | os.PathLike):
+        raise ValueError(f"cache: expected a folder, True or None, got {cache!r}")
     return Path(cache).expanduser()
 
 

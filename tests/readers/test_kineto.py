@@ -338,6 +338,21 @@ def test_a_step_repeated_on_another_thread_is_one_iteration():
     assert not any("numbers repeat" in r["why"] for r in ledger)
 
 
+def test_what_the_first_traces_left_unquoted_costs_no_event():
+    text = json.dumps({"traceEvents": [STEP, GEMM]}).replace('"stream": 7', '"stream": 7, "b": N/A')
+    table, _, ledger = decode(text.encode())
+    assert table["name"].tolist() == ["ProfilerStep#7", "gemm"]
+    assert sum(r["n_events"] for r in ledger) == 2
+
+
+@pytest.mark.parametrize("phase", "iICbnestfpSTFPNODMVvRc(),=")
+def test_phases_that_are_no_intervals_are_counted_by_phase_and_no_damage(phase):
+    other = {"ph": phase, "name": "x", "ts": 5, "pid": [1], "args": 7}
+    table, _, ledger = decode([STEP, GEMM, other])
+    assert len(table) == 2 and not warned(ledger)
+    assert [r["n_events"] for r in ledger if r["what"] == f"ph {phase}"] == [1]
+
+
 @pytest.mark.parametrize("members", ["[0, 2]", [0, 2]])
 def test_the_members_of_a_group_may_be_text_or_a_list(members):
     about = {"Process Group Name": "7", "Process Group Ranks": members}

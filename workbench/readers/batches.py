@@ -6,6 +6,7 @@ by event (see `salvage`), so one bad byte costs one event.
 """
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,11 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _GAP = re.compile(rb"[ \t\r\n,]*")
 LARGEST_BYTES = 2**27  # of one event, or of all that stands before the events
 FIELDS_BYTES = 2**25  # of the other fields that are decoded, on each side of the events
+_PHASE = b'"ph"'  # in each event once
+_MORE = (
+    "stands behind the end of the first list of events, as in files put one behind the other: "
+    "not read. Split the file"
+)
 _TRIES = 4  # splits tried before a batch is taken to be broken
 
 
@@ -83,7 +89,7 @@ class Batches:
                 raise ValueError(
                     f"{self._file}: JSON, but not a trace: expected a list under traceEvents"
                 )
-        self.fields |= salvage_fields(bytes(self._buffer[1 : min(found.start(), FIELDS_BYTES)]))
+        self.fields |= salvage_fields(bytes(self._buffer[1 : min(found.start(), FIELDS_BYTES)]))[0]
         self._drop(found.end())
 
     def _batch(self) -> Iterator[list]:
@@ -147,11 +153,20 @@ class Batches:
     def _fields_behind(self) -> None:
         self._closed = True
         self._fill(FIELDS_BYTES)
-        self.fields |= salvage_fields(bytes(self._buffer))
+        fields, rest = salvage_fields(bytes(self._buffer))
+        again = fields.pop("traceEvents", None)
+        self.fields |= fields
         self._buffer.clear()
-        for _ in self._chunks:  # to the end, where damage of the packing shows
-            pass
+        n_events, tail = len(again) if isinstance(again, list) else 0, rest.encode()
+        for chunk in itertools.chain(
+            [b""], self._chunks
+        ):  # to the end, where damage of the packing shows
+            tail += chunk
+            n_events += tail.count(_PHASE)
+            tail = tail[1 - len(_PHASE) :]
         self._ended = True
+        if n_events:
+            self._lose(_MORE, n_events)
 
     def _encoded(self, event: dict) -> bytes:
         try:

@@ -73,7 +73,7 @@ class _End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
 # Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
 _OTHERS = {
     phase: msgspec.defstruct(f"_{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
-    for phase in "XBEiICbnestfPNODMVvRc(),"
+    for phase in "XBEiICbnestfpSTFPNODMVvRc(),="
 }
 _WHOLE, _BEGIN, _END = (_OTHERS.pop(phase) for phase in "XBE")
 _PHASE = {other: phase for phase, other in _OTHERS.items()}

@@ -201,7 +201,7 @@ def _message(own, asked, name: str, asked_name: str, only_group: int | None):
         nbytes = _shape_bytes(own) or _shape_bytes(asked)
         if op in ("all_gather", "gather"):  # the shape is what one worker gives
             nbytes = nbytes * (n or 0)
-    return op or "unknown", _group(own) or _group(asked), nbytes or None, n
+    return op or "unknown", _group(own) or _group(asked), _positive(nbytes), n
 
 
 def _text(value) -> str:
@@ -217,7 +217,7 @@ def _group(args) -> str:
 
 
 def _positive(value) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    return value if isinstance(value, int) and 0 < value < 2**63 else None
 
 
 def _stated_bytes(args) -> int:
@@ -306,4 +306,4 @@ def _gradient_bytes(args) -> int | None:
     shape, dtype = _first(args.dims), _first(args.types)
     if shape == [] and isinstance(dtype, str):
         return dtype_bytes(dtype)  # a scalar
-    return _shape_bytes(args) or None
+    return _positive(_shape_bytes(args))

@@ -9,7 +9,8 @@ _DECODER = json.JSONDecoder(strict=False)  # control characters inside strings a
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _GAP = re.compile(r"[\s,]*")
 _END = re.compile(r'\](?=\s*(?:$|\}\s*$|,\s*"))')  # of the list of events, not inside an event
-_BARE = re.compile(r"(?<=:)\s*[-+]?(?:inf|nan)(?:inity)?\s*(?=[,}\]])", re.IGNORECASE)
+# N/A stood bare in the first traces of Kineto.
+_BARE = re.compile(r"(?<=:)\s*(?:[-+]?(?:inf|nan)(?:inity)?|N/A)\s*(?=[,}\]])", re.IGNORECASE)
 
 
 @dataclass
@@ -30,8 +31,8 @@ class Place:
         return f"line {line}, byte {self.byte + len(before.encode())}"
 
 
-def salvage_fields(data: bytes) -> dict:
-    """The `key: value` pairs at the head of a JSON object, up to where they stop making sense."""
+def salvage_fields(data: bytes) -> tuple[dict, str]:
+    """The `key: value` pairs at the head of a JSON object, as far as they make sense; the rest."""
     text, fields, position = data.decode(errors="replace"), {}, 0
     try:
         while True:
@@ -39,7 +40,7 @@ def salvage_fields(data: bytes) -> dict:
             position = _GAP.match(text, text.index(":", position) + 1).end()
             fields[key], position = _DECODER.raw_decode(text, position)
     except (ValueError, TypeError, RecursionError):
-        return fields
+        return fields, text[position:]
 
 
 def salvage_events(data: bytes, place: Place, *, final: bool):
