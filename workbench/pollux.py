@@ -65,8 +65,8 @@ def fit_pollux(rows: pd.DataFrame) -> PolluxModel:
     """Return the model of Pollux for one application, fitted as Pollux does.
 
     Least of RMSE(log T) + RMSE(log T_grad) + 1e-3 (gamma - 1)^2 + 1e-2 sum of (beta / alpha)^2 over
-    both links, with gamma from 1 to 10 and all else above 0, from the start that Pollux takes;
-    T_grad is compared with step_s - sync_s.
+    both links, with gamma from 1 to 10 and all else above 0, from the start that Pollux takes and
+    from another gamma, as one may end in a local least; T_grad is compared with step_s - sync_s.
     """
     check(rows, PLACEMENTS, "fit_pollux")
     at = _at(rows)
@@ -81,7 +81,9 @@ def fit_pollux(rows: pd.DataFrame) -> PolluxModel:
         return spread + 1e-3 * (gamma - 1) ** 2 + 1e-2 * kept_small
 
     bounds = [(1e-8, None)] * 6 + [(1.0, 10.0)]
-    return PolluxModel(*map(float, minimize(loss, [0.1, 0.01] * 3 + [1.001], bounds=bounds).x))
+    starts = ([0.1, 0.01] * 3 + [gamma] for gamma in (1.001, 2.0))
+    found = min((minimize(loss, start, bounds=bounds) for start in starts), key=lambda f: f.fun)
+    return PolluxModel(*map(float, found.x))
 
 
 @dataclass(frozen=True)
