@@ -54,7 +54,7 @@ def draw_fit(ax: Axes, fit, table: pd.DataFrame | None = None, card: bool = True
     if np.isfinite(table["predicted_high"]).any():
         share = 100 * table.attrs.get("level", 0.95)
         handles.append(Patch(color=INK, alpha=0.15, lw=0, label=f"{share:g} % of timings"))
-    columns = 2 if len(handles) < 7 else 3
+    columns = _columns([handle.get_label() for handle in handles])
     legend_above(ax, columns, handles=handles)
     told = "\n".join(_told(fit)) if card else ""
     if x == "nbytes":
@@ -63,6 +63,15 @@ def draw_fit(ax: Axes, fit, table: pd.DataFrame | None = None, card: bool = True
         ax.text(0.03, 0.98, told, transform=ax.transAxes, va="top", fontsize=7)
     ax.set_ylabel("time (ms)")
     return ax
+
+
+def _columns(labels: list[str]) -> int:
+    """Return the columns of a legend as wide as one column of a paper: some 63 letters."""
+    for n in range(min(len(labels), 2 if len(labels) < 7 else 3), 1, -1):
+        parts = np.array_split(labels, n)  # as Matplotlib does
+        if sum(max(map(len, part)) + 5 for part in parts) <= 63:
+            return n
+    return 1
 
 
 def _frame_times(ax: Axes, told: list[str], n_above: int):

@@ -83,7 +83,8 @@ class FitExplorer(Explorer):
     """
 
     fit = traitlets.Any()
-    ratio = 0.95
+    ratio = 1.0
+    engine = "none"  # axes that stay in place, drawn in half the time
 
     def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple):
         self._tables, self._kinds, self._op = tables, kinds, op
@@ -130,23 +131,21 @@ class FitExplorer(Explorer):
         )
 
     def _fit(self, data, kind, method, weights, outliers, sizes) -> tuple[Fit, list[str]]:
-        """Return the fit and what was warned of; larger messages join those set aside."""
-        table, (low, high) = self._tables[data], sizes
-        beyond = (table["op"] == self._op) & (table["nbytes"] > high)
-        smallest = table.loc[table["op"] == self._op, "nbytes"].min()
+        """Return the fit and what was warned of; sizes outside the range join those set aside."""
+        table = self._tables[data]
+        outside = (table["op"] == self._op) & ~table["nbytes"].between(*sizes)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fit = fit_collective(
-                table[~beyond],
+                table[~outside],
                 self._op,
                 self._kinds[kind],
-                min_bytes=0 if low <= smallest else low,
                 method=METHODS[method],
                 weights=WEIGHTS[weights],
                 outliers=OUTLIERS[outliers],
             )
-        above = table[beyond].assign(why=f"above max_bytes, {binary(high)}")
-        aside = pd.concat([fit.set_aside, above.astype({"why": "str"})])
+        rest = table[outside].assign(why="size not chosen").astype({"why": "str"})
+        aside = pd.concat([fit.set_aside, rest])
         return replace(fit, set_aside=aside), [str(each.message) for each in caught]
 
 
@@ -170,9 +169,8 @@ def _html(card: pd.DataFrame) -> str:
 
 
 def _draw(figure, fit: Fit, table: pd.DataFrame, errors: pd.DataFrame):
-    figure.set_layout_engine("none")  # axes that stay in place, and a third of the time less
     left, right = 0.18, 0.95
-    place = {"left": left, "right": right, "bottom": 0.13, "top": 0.87, "hspace": 0.1}
+    place = {"left": left, "right": right, "bottom": 0.13, "top": 0.83, "hspace": 0.1}
     above, below = figure.subplots(2, 1, height_ratios=(2.4, 1), gridspec_kw=place)
     draw_residuals(below, errors)
     draw_fit(above, fit, table, card=False)

@@ -43,11 +43,12 @@ class Explorer(VBox):
     """Controls, the picture of their present values, a line of words, and "Save figure".
 
     A subclass says what the values mean: `picture(values, moved)`, where moved names the controls
-    that no longer stand where they started. `ratio` is height over width of the figure. While
-    `_quiet`, moved controls redraw nothing.
+    that no longer stand where they started. `ratio` is height over width of the figure, and
+    `engine` what lays it out. While `_quiet`, moved controls redraw nothing.
     """
 
     ratio = paper()["figure.figsize"][1] / paper()["figure.figsize"][0]
+    engine = "constrained"
 
     def __init__(self, controls: dict, name: str, folder, inputs):
         _, inputs = target(name, folder, inputs)  # refused here rather than at the button
@@ -83,7 +84,9 @@ class Explorer(VBox):
         picture = self._present()
         with mpl.rc_context(self._paper):
             png = io.BytesIO()
-            _figure(picture).savefig(png, format="png", pil_kwargs={"compress_level": 1})
+            _figure(picture, self.engine).savefig(
+                png, format="png", pil_kwargs={"compress_level": 1}
+            )
         self._image.value = png.getvalue()
         self._below.value = picture.below
         return escape(picture.words)
@@ -91,7 +94,7 @@ class Explorer(VBox):
     def _save(self) -> str:
         picture = self._present()
         with mpl.rc_context(self._paper):
-            figure = _figure(picture)
+            figure = _figure(picture, self.engine)
         path = save(figure, data=picture.data, parameters=picture.parameters, **self._target)
         return f"saved {escape(str(path))} with its .svg, .csv and .receipt.json"
 
@@ -116,9 +119,9 @@ def named(widget, name: str):
     return widget.add_class(name)
 
 
-def _figure(picture: Picture) -> Figure:
+def _figure(picture: Picture, engine: str) -> Figure:
     """A fresh figure outside pyplot, which would keep every one of them alive."""
-    figure = Figure()
+    figure = Figure(layout=engine)
     FigureCanvasAgg(figure)
     picture.draw(figure)
     return figure
