@@ -629,6 +629,15 @@ def test_a_dip_in_the_measurements_is_filled():
     assert Interpolated(rows)([1, 10, 100], 2) == pytest.approx([2e-3, 2e-3, 4e-3])
 
 
+def test_an_interpolated_cost_of_many_pairs_is_that_of_each(rng):
+    table = pd.concat([TIMED, TIMED.assign(seconds=TIMED["seconds"] * 1.5)])
+    cost, n = Interpolated(table), rng.integers(1, 70, 200)
+    nbytes = rng.integers(1, 2**30, 200)
+    each = [cost(b, w) for b, w in zip(nbytes.tolist(), n.tolist(), strict=True)]
+    assert cost(nbytes, n).tolist() == pytest.approx(each, rel=1e-12)
+    assert cost(nbytes[:, None], n).shape == (200, 200)
+
+
 @pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "broadcast"])
 @pytest.mark.parametrize("n", [2, 64])
 def test_beyond_the_measured_workers_a_ring_stays_a_ring(op, n):

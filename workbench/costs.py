@@ -473,14 +473,14 @@ class Interpolated:
         x = np.log(np.maximum(message, 1e-9))
         counts = np.array(list(self._curves))
         upper = np.searchsorted(counts, n)  # of the measured numbers, the first not below n
-        if len(places := np.unique(upper)) == 1:
-            return self._near(x, n, counts, places[0])[()]
-        n, x, upper = np.broadcast_arrays(n, x, upper)
-        seconds = np.empty(n.shape)
-        for k in places:
-            here = upper == k
-            seconds[here] = self._near(x[here], n[here], counts, k)
-        return seconds
+        if (k := upper.max(initial=0)) == upper.min(initial=k):
+            return self._near(x, n, counts, k)[()]
+        upper = upper.astype(np.min_scalar_type(len(counts)))  # few: sorted by radix
+        n, x, places = (each.ravel() for each in np.broadcast_arrays(n, x, upper))
+        order, seconds = np.argsort(places, kind="stable"), np.empty(len(places))
+        for here in np.split(order, np.flatnonzero(np.diff(places[order])) + 1):
+            seconds[here] = self._near(x[here], n[here], counts, int(places[here[0]]))
+        return seconds.reshape(np.broadcast_shapes(message.shape, upper.shape))
 
     def _near(self, x, n, counts, k):
         """Return the seconds from the log of the bytes, counts[k] being the first not below n."""
@@ -498,8 +498,10 @@ class Interpolated:
 
     def _measured(self, x, n_workers):
         """Return the log of the seconds at a measured number of workers."""
-        sizes, seconds = self._curves[n_workers]
-        return np.interp(x, sizes, seconds) + np.maximum(x - sizes[-1], 0.0)
+        return np.interp(x, *self._curves[n_workers])
+
+
+_FAR = 1000.0  # of the log of bytes: further than any message
 
 
 def _op_of(table: pd.DataFrame) -> str:
@@ -514,7 +516,10 @@ def _op_of(table: pd.DataFrame) -> str:
 
 
 def _curves(table: pd.DataFrame) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """Return n_workers -> (log bytes, log seconds), both rising, of rows that send something."""
+    """Return n_workers -> (log bytes, log seconds), both rising, of rows that send something.
+
+    The last point is far beyond the largest message, at its bandwidth.
+    """
     if not isinstance(table, pd.DataFrame):
         raise ValueError(f"Interpolated table: expected a DataFrame, got {shown(table)}")
     names = ["n_workers", "nbytes", "seconds"]
@@ -524,15 +529,22 @@ def _curves(table: pd.DataFrame) -> dict[float, tuple[np.ndarray, np.ndarray]]:
     nbytes, seconds = (numbers(table[name], f"Interpolated table: {name}") for name in names[1:])
     if (seconds == 0).any():
         raise ValueError("Interpolated table: seconds: expected times above 0 s, got 0")
-    rows = pd.DataFrame({"n": n, "nbytes": nbytes, "seconds": seconds})
-    rows = rows[(rows["n"] > 1) & (rows["nbytes"] > 0)]
-    if rows.empty:
+    sent = np.flatnonzero((n > 1) & (nbytes > 0))
+    if not len(sent):
         raise ValueError("Interpolated table: expected rows of 2 workers or more, found none")
-    medians = rows.groupby(["n", "nbytes"])["seconds"].median().groupby("n").cummax()
-    return {
-        float(at): tuple(np.log([each.index.get_level_values("nbytes"), each]))
-        for at, each in medians.groupby("n")
-    }
+    order = sent[np.lexsort((seconds[sent], nbytes[sent], n[sent]))]
+    n, nbytes, seconds = n[order], nbytes[order], seconds[order]
+    first = np.flatnonzero((np.diff(n, prepend=0) != 0) | (np.diff(nbytes, prepend=0) != 0))
+    twice = first + np.append(first[1:], len(n)) - 1  # of the places of the middle
+    medians = (seconds[twice // 2] + seconds[(twice + 1) // 2]) / 2
+    x, y = np.log([nbytes[first], medians])
+    counts, begins = np.unique(n[first], return_index=True)
+    ends = np.append(begins[1:], len(first))
+    for low, high in zip(begins, ends, strict=True):
+        np.maximum.accumulate(y[low:high], out=y[low:high])
+    cuts = ends[:-1] + np.arange(1, len(ends))
+    x, y = (np.split(np.insert(v, ends, v[ends - 1] + _FAR), cuts) for v in (x, y))
+    return dict(zip(counts.tolist(), zip(x, y, strict=True), strict=True))
 
 
 @dataclass(frozen=True)
