@@ -7,7 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from workbench.costs import Link, Ring
+from workbench.costs import Affine, Link, Ring
 from workbench.figures import (
     draw_breakdown,
     draw_scaling,
@@ -165,6 +165,15 @@ def test_the_exposed_part_of_a_timeline_is_what_lies_beyond_backward(ax):
 def test_a_timeline_hidden_by_backward_shows_nothing_exposed(ax):
     draw_timeline(ax, TIMELINE, backward_s=0.1)
     assert "exposed" not in ax.get_legend_handles_labels()[1]
+
+
+def test_a_slowed_backward_is_drawn_as_long_as_it_takes(ax):
+    gradients = pd.DataFrame({"name": ["a", "b"], "nbytes": [1, 1], "ready_s": [0.01, 0.02]})
+    cost = Affine(Link(0.01, 0.0))
+    slowed = Scenario(gradients, 0.05, 0.03, 2, cost, PerTensor(), slowdown=1.0)
+    draw_timeline(ax, predict(slowed))
+    # messages run for 20 ms, in which 10 ms of backward are done: it ends 10 ms later
+    assert ax.containers[0].patches[0].get_width() == pytest.approx(40)
 
 
 def test_a_breakdown_bar_is_as_long_as_its_iteration(ax):

@@ -23,7 +23,7 @@ from workbench.fusion import (
     fuse,
     partition,
 )
-from workbench.optimum import headroom, loss_curve, optimal_fusion, recommend
+from workbench.optimum import headroom, loss_curve, optimal, optimal_fusion, recommend
 from workbench.timeline import Scenario, predict
 from workbench.units import MIB, MS
 
@@ -297,3 +297,10 @@ def test_noise_is_a_share(noise):
 def test_what_cannot_be_optimised_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimal_fusion(*arguments)
+
+
+def test_the_optimal_scenario_differs_in_its_plan_only():
+    given = v100()
+    found = optimal(given)
+    assert found.fusion == optimal_fusion(given.gradients, given.all_reduce, given.n_workers)
+    assert replace(found, fusion=given.fusion).__dict__ == given.__dict__

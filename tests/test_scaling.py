@@ -1,5 +1,7 @@
 """Strong and weak scaling: against numbers by hand and against each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_timeline import scenario
@@ -69,6 +71,13 @@ def test_compute_twice_as_fast_is_ready_in_half_the_time():
     assert faster.gradients["ready_s"].tolist() == [0.5, 1, 2]
     assert (faster.one_worker_s, faster.backward_s) == (5, 2.5)
     assert scenario().gradients["ready_s"].tolist() == [1, 2, 4]
+
+
+def test_the_spread_of_ready_times_scales_with_them():
+    table = scenario().gradients.assign(ready_min_s=[0.5, 1, 2], ready_max_s=[2, 4, 5])
+    faster = with_compute(replace(scenario(), gradients=table), 5.0).gradients
+    assert faster["ready_min_s"].tolist() == [0.25, 0.5, 1]
+    assert faster["ready_max_s"].tolist() == [1, 2, 2.5]
 
 
 def test_compute_as_it_was_predicts_what_it_did():

@@ -1,19 +1,31 @@
 """What a Scenario adds to the plain model: how it reads, and what it refuses."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 from test_timeline import scenario
 
+from workbench import policies
 from workbench.fusion import FixedBuffer, HorovodFusion
 from workbench.jitter import NormalJitter
-from workbench.scenario import Scenario, host_launches, seconds_alone, seconds_late
+from workbench.scenario import _POLICIES, Scenario, host_launches, seconds_alone, seconds_late
 from workbench.timeline import Scenario as OfTimeline
 from workbench.timeline import predict, sweep
 
 
 def test_a_scenario_is_the_same_wherever_it_is_imported_from():
     assert OfTimeline is Scenario
+
+
+def test_every_policy_is_known_when_it_changes_places_with_its_cost():
+    known = {
+        value
+        for value in vars(policies).values()
+        if dataclasses.is_dataclass(value) and "__call__" in vars(value)
+    }
+    assert set(_POLICIES) == known
 
 
 def test_a_scenario_says_what_it_adds_to_the_plain_model():

@@ -58,7 +58,8 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
     """
     check_axes(ax, "draw_timeline")
     if isinstance(timeline, Prediction):
-        backward_s = timeline.scenario.backward_s if backward_s is None else backward_s
+        end_s = timeline.scenario.backward_s + timeline.slowed_s
+        backward_s = end_s if backward_s is None else backward_s
         timeline = timeline.timeline
     table = filled(timeline, TIMELINE, "draw_timeline", "predict(scenario)")
     if not is_number(backward_s) or backward_s < 0:

@@ -100,8 +100,10 @@ class Grid:
 
     def _refuse_times(self, rows: np.ndarray, last_s: float, micro_batches: int):
         """Let Scenario say what is wrong with the first row whose times cannot be, or warn."""
-        one_worker_s, backward_s = (self.numbers(n)[rows] for n in ("one_worker_s", "backward_s"))
-        possible = times_are_possible(last_s, one_worker_s, backward_s, micro_batches)
+        names = ("one_worker_s", "backward_s", "fixed_s")
+        one_worker_s, backward_s, fixed_s = (self.numbers(name)[rows] for name in names)
+        times = one_worker_s, backward_s, micro_batches, fixed_s
+        possible = times_are_possible(last_s, *times)
         doubtful = times_are_doubtful(one_worker_s, backward_s, micro_batches)
         for row in [*rows[~possible], *rows[doubtful]][:1]:
             replace(self.scenario, **{n: v[self.at[n][row]] for n, v in self.values.items()})

@@ -21,10 +21,11 @@ from .adjusted import adjusted, around
 from .checks import check_callable, one_number, shown
 from .costs import Hierarchical, Link
 from .fusion import DDPBuckets
-from .optimum import optimal_fusion
+from .optimum import optimal
 from .priority import PriorityPrediction, predict_priority
+from .scaling import TIMES
 from .scenario import Scenario
-from .workloads import TIMES, above_0, from_0
+from .workloads import above_0, from_0
 
 
 @dataclass(frozen=True)
@@ -62,19 +63,7 @@ class AdaptiveFusion:
         from_0(self, "copy_s_per_byte")
 
     def __call__(self, scenario: Scenario) -> Scenario:
-        scenario = _copied(scenario, self.copy_s_per_byte)
-        if np.ndim(scenario.launch_s):
-            raise ValueError(
-                "AdaptiveFusion: expected launch_s as one number, for other messages are launched "
-                f"at other times; got {len(scenario.launch_s)}. Pass replace(scenario, launch_s=0)"
-            )
-        backward_s = scenario.backward_s
-        earliest = max(scenario.launch_s, 0.0 if scenario.overlap else backward_s)
-        ready = scenario.gradients["ready_s"].clip(upper=backward_s).clip(lower=earliest)
-        table = scenario.gradients[["name", "nbytes"]].assign(ready_s=ready.clip(lower=0.0))
-        return replace(
-            scenario, fusion=optimal_fusion(table, scenario.all_reduce, scenario.n_workers)
-        )
+        return optimal(_copied(scenario, self.copy_s_per_byte))
 
 
 @dataclass(frozen=True)
@@ -122,8 +111,7 @@ class Compression:
 
     The sum is that of the scenario's all_reduce over compressed bytes: for sparse gradients, which
     have to be gathered, give `OtherCollective` too. Error feedback, and what compression does to
-    convergence, are not modelled. Raises ValueError where coding takes longer than T1 leaves beside
-    backward.
+    convergence, are not modelled.
     """
 
     ratio: float
@@ -152,7 +140,6 @@ class Compression:
         sizes = table["nbytes"].to_numpy(float)
         encode = sizes * self.encode_s_per_byte + self.encode_s_per_gradient
         decode = sizes * self.decode_s_per_byte + self.decode_s_per_gradient
-        self._refuse_longer(scenario, encode.sum())
         late = {n: table[n] + np.cumsum(encode) for n in TIMES if n in table}
         if self.compress_first:
             late["nbytes"] = np.ceil(sizes / self.ratio).astype("int64")
@@ -167,14 +154,6 @@ class Compression:
             all_reduce=cost,
             fixed_s=scenario.fixed_s + float(encode.sum() + decode.sum()),
         )
-
-    def _refuse_longer(self, scenario: Scenario, encode_s: float):
-        left_s = scenario.one_worker_s / scenario.micro_batches - scenario.backward_s
-        if encode_s > left_s * (1 + 1e-9):
-            raise ValueError(
-                "Compression: expected coding to take at most what T1 leaves beside backward, "
-                f"{left_s:.6g} s; got {encode_s:.6g} s. Compress fewer bytes, or cheaper"
-            )
 
 
 @dataclass(frozen=True)

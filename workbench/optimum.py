@@ -69,6 +69,16 @@ def optimal_fusion(gradients: pd.DataFrame, cost, n_workers: int, slack_s: float
     return Plan(counts=tuple(np.bincount(numbers).tolist()))
 
 
+def optimal(scenario: Scenario, slack_s: float = 0.0) -> Scenario:
+    """Return the scenario with the plan that is optimal for it as the fusion policy.
+
+    See optimal_fusion: on one queue, from the times at which the scenario lets gradients be sent.
+    Raises ValueError for launch times a bucket, which are those of other messages.
+    """
+    plan = optimal_fusion(_ready(scenario), scenario.all_reduce, scenario.n_workers, slack_s)
+    return replace(scenario, fusion=plan)
+
+
 def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
     """Return what fusion could gain: the present policy, plain ones, the optimum, and bounds.
 
@@ -97,10 +107,8 @@ def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
         _predicted(scenario, "as it is", "present"),
         _predicted(replace(scenario, fusion=PerTensor()), "one message a gradient", "policy"),
         _predicted(replace(scenario, fusion=OneMessage()), "one message in all", "policy"),
-        _predicted(_optimal(scenario), "optimum", "optimum"),
-        _predicted(
-            _optimal(cut), f"optimum, pieces of {_piece_bytes(sizes) // MIB} MiB", "optimum"
-        ),
+        _predicted(optimal(scenario), "optimum", "optimum"),
+        _predicted(optimal(cut), f"optimum, pieces of {_piece_bytes(sizes) // MIB} MiB", "optimum"),
         _bound(scenario, "bandwidth only", max(0.0, bandwidth - scenario.backward_s)),
         _bound(scenario, "perfect overlap", max(0.0, least - scenario.one_worker_s)),
         _bound(scenario, "no communication", 0.0),
@@ -133,7 +141,7 @@ def loss_curve(
     the best row).
     """
     _noise(noise)
-    best = predict(_optimal(scenario)).scaling_factor
+    best = predict(optimal(scenario)).scaling_factor
     settings = variations(scenario.gradients, DDPBuckets() if policy is None else policy, values)
     policies = [phases(setting.policy) for setting in settings]
     swept = sweep(scenario, fusion=list(itertools.chain(*policies)))["iteration_s"].to_numpy()
@@ -171,14 +179,14 @@ def recommend(
     may reduce-scatter.
     """
     _noise(noise)
-    optimal = _optimal(scenario)
-    best, now = predict(optimal), predict(scenario)
+    optimum = optimal(scenario)
+    best, now = predict(optimum), predict(scenario)
     unseen_s = max(0.0, scenario.backward_s - best.timeline["end_s"].iloc[-1])
-    short = _optimal(scenario, slack_s=noise * best.iteration_s + unseen_s)
+    short = optimal(scenario, slack_s=noise * best.iteration_s + unseen_s)
     caps, listed = cap_list(scenario.gradients, short.fusion)
     rows = [
         _row("as it is", repr(scenario.fusion), now, best),
-        _row("optimum", repr(optimal.fusion), best, best),
+        _row("optimum", repr(optimum.fusion), best, best),
         _row("PyTorch DDP", caps, predict(replace(scenario, fusion=listed)), best),
     ]
     rows[0]["note"] = _verdict(now.iteration_s, best.iteration_s, noise)
@@ -194,12 +202,6 @@ def recommend(
             row["note"] = f"keep the default: no round setting gains more than {noise:.2%}"
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _optimal(scenario: Scenario, slack_s: float = 0.0) -> Scenario:
-    """Return the scenario with the plan that is optimal for it as the fusion policy."""
-    plan = optimal_fusion(_ready(scenario), scenario.all_reduce, scenario.n_workers, slack_s)
-    return replace(scenario, fusion=plan)
 
 
 def _ready(scenario: Scenario) -> pd.DataFrame:

@@ -19,6 +19,7 @@ SCALING = {
     "speedup": "samples a second over those of one worker",
     "efficiency": "speedup / n_workers",
 }
+TIMES = ("ready_s", "ready_min_s", "ready_max_s")  # of GRADIENTS and their spread
 
 
 def weak_scaling(scenario: Scenario, n_workers: Iterable[int]) -> pd.DataFrame:
@@ -63,16 +64,18 @@ def strong_scaling(
 def with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
     """Return the scenario with compute that takes one_worker_s: backward and ready times scale.
 
-    Another batch or a faster device; times of the host (launch_s) and fixed_s stay as they are.
+    Another batch or a faster device. The spread of ready times scales too; times of the host
+    (launch_s) and fixed_s stay as they are.
     """
     one_number(one_worker_s, "one_worker_s: expected one number of s", "return s from it")
     if not 0 < one_worker_s < np.inf:
         raise ValueError(f"one_worker_s: expected s above 0, got {shown(one_worker_s)}")
     factor = float(one_worker_s) / scenario.one_worker_s
-    ready_s = scenario.gradients["ready_s"] * factor
+    table = scenario.gradients
+    times = {name: table[name] * factor for name in TIMES if name in table}
     return replace(
         scenario,
-        gradients=scenario.gradients.assign(ready_s=ready_s),
+        gradients=table.assign(**times),
         one_worker_s=float(one_worker_s),
         backward_s=scenario.backward_s * factor,
     )

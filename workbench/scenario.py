@@ -39,7 +39,7 @@ class Scenario:
     ----------
     gradients : GRADIENTS table, in the order backward makes them
     one_worker_s : T1, s of an iteration on one worker, all its micro-batches and data loading
-    backward_s : s from backward's begin to its end, within one_worker_s
+    backward_s : s from backward's begin to its end, within one_worker_s but for what fixed_s tells
     n_workers : workers, each with the same batch
     all_reduce : cost(nbytes, n_workers) -> s, vectorised
     fusion : policy, gradients -> one bucket number a gradient
@@ -56,7 +56,8 @@ class Scenario:
     launch_s : when the host launches the messages, s since backward began, one number or one a
         bucket: start_k >= launch_k. Waiting for it after backward is `idle`
     fixed_s : s that every iteration of two or more workers takes besides, hidden by nothing: what
-        an optimisation costs, negotiation, loading data through a shared storage
+        an optimisation costs, negotiation, loading data through a shared storage; backward_s may
+        hold some of it
 
     Raises ValueError when a value cannot be, for example a gradient ready after backward ended;
     warns when backward is under 2 % of T1, which then may be in another unit.
@@ -82,7 +83,8 @@ class Scenario:
                 self._refuse_swapped()
             check(getattr(self, name))
         last = self.gradients["ready_s"].iloc[-1]
-        if not times_are_possible(last, self.one_worker_s, self.backward_s, self.micro_batches):
+        times = self.one_worker_s, self.backward_s, self.micro_batches, self.fixed_s
+        if not times_are_possible(last, *times):
             self._refuse_times()
         if times_are_doubtful(self.one_worker_s, self.backward_s, self.micro_batches):
             warnings.warn(
@@ -136,23 +138,27 @@ class Scenario:
                 f"backward_s: expected the last gradient's ready time, {last:.6g} s, or later; "
                 f"got {shown(self.backward_s)}, which is {last - self.backward_s:.3g} s earlier"
             )
-        m = self.micro_batches
+        m, most = self.micro_batches, f"one_worker_s, {shown(self.one_worker_s)} s"
         each = f" for each of {m} micro-batches" if m > 1 else ""
+        beside = f", and fixed_s, {shown(self.fixed_s)} s" if self.fixed_s > 0 else ""
+        longer_s = m * (self.backward_s - self.fixed_s) - self.one_worker_s
         raise ValueError(
-            f"backward_s: expected at most one_worker_s, {shown(self.one_worker_s)} s{each}; "
-            f"got {shown(self.backward_s)}, which is "
-            f"{m * self.backward_s - self.one_worker_s:.3g} s longer"
+            f"backward_s: expected at most {most}{each}{beside}; "
+            f"got {shown(self.backward_s)}, which is {longer_s:.3g} s longer"
         )
 
 
-def times_are_possible(last_ready_s, one_worker_s, backward_s, micro_batches):
-    """Return whether backward holds the gradients and an iteration its passes, one a row."""
+def times_are_possible(last_ready_s, one_worker_s, backward_s, micro_batches, fixed_s):
+    """Return whether backward holds the gradients and an iteration its passes, one a row.
+
+    What an optimisation computes within backward, such as coding, is in fixed_s and not in T1.
+    """
     return (
         (0 < one_worker_s)
         & (one_worker_s < np.inf)
         & (0 <= backward_s)
         & (last_ready_s <= backward_s * (1 + _ROUNDING))
-        & (micro_batches * backward_s <= one_worker_s * (1 + _ROUNDING))
+        & (micro_batches * (backward_s - fixed_s) <= one_worker_s * (1 + _ROUNDING))
     )
 
 

@@ -129,7 +129,8 @@ def _prediction(scenario: Scenario, timeline: pd.DataFrame) -> ShardedPrediction
     compute = float((end - start)[computes].sum())
     jitter_s = float(seconds_late(scenario.jitter, scenario.n_workers))
     exposed_s = max(0.0, busy - compute) if scenario.n_workers > 1 else 0.0
-    slowed_s = max(0.0, compute - scenario.one_worker_s) if scenario.slowdown else 0.0
+    alone_s = max(scenario.one_worker_s, scenario.backward_s)  # backward may hold coding
+    slowed_s = max(0.0, compute - alone_s) if scenario.slowdown else 0.0
     fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
     iteration_s = scenario.one_worker_s + exposed_s + slowed_s + jitter_s + fixed_s
     factor = scenario.one_worker_s / iteration_s

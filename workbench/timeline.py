@@ -96,14 +96,18 @@ class Prediction:
         row up to each ready time; messages run on stream 1 and on, one a queue, each launched when
         the host does or else while the compute before its ready time runs; a `ProfilerStep#0`
         annotation spans 0 to Tn. Rank 0 is the slowest worker: its forward is longer by jitter_s.
-        fixed_s is idle, before the last backward. All compute but backward sits before it, the
-        optimiser's share included: that moves no exposed time.
+        fixed_s is idle, before the last backward, but for what backward holds of it beyond T1. All
+        compute but backward sits before it, the optimiser's share included: that moves no exposed
+        time.
         """
-        scenario = self.scenario
+        scenario, m = self.scenario, int(self.scenario.micro_batches)
         rows = self._forward()
-        begin_s = rows[-1]["end_s"] + (scenario.fixed_s if scenario.n_workers > 1 else 0.0)
-        backward_end_s = scenario.backward_s + self.slowed_s
-        edges = np.unique([0.0, *self.timeline["ready_s"], backward_end_s])
+        fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
+        pass_s = scenario.one_worker_s / m
+        backward_s = min(scenario.backward_s, pass_s + fixed_s)  # a lone worker codes nothing
+        begin_s = rows[-1]["end_s"] + min(fixed_s, pass_s + fixed_s - backward_s)
+        backward_end_s = backward_s + self.slowed_s
+        edges = np.unique(np.minimum([0.0, *self.timeline["ready_s"], np.inf], backward_end_s))
         end_s = begin_s + backward_end_s + self.idle_s + self.exposed_comm_s
         rows.insert(0, event("annotation", "ProfilerStep#0", 0.0, end_s, thread=0))
         rows += (
@@ -120,7 +124,7 @@ class Prediction:
         forward_s = max(0.0, scenario.one_worker_s - m * scenario.backward_s) / m
         rows, now = [], 0.0
         for _ in range(m - 1):
-            middle, end = now + forward_s, now + forward_s + scenario.backward_s
+            middle, end = now + forward_s, now + scenario.one_worker_s / m
             rows.append(event("compute", "forward", now, middle, stream=0))
             rows.append(event("compute", "backward", middle, end, stream=0))
             now = end

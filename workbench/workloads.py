@@ -14,8 +14,6 @@ from .checks import check_callable, numbers, one_number, shown, single
 from .scaling import with_compute
 from .scenario import Scenario
 
-TIMES = ("ready_s", "ready_min_s", "ready_max_s")  # of GRADIENTS and their spread
-
 
 @dataclass(frozen=True)
 class FasterCompute:
@@ -134,12 +132,10 @@ def _repeated(scenario: Scenario, steps: int, one_worker_s: float) -> Scenario:
 
 
 def _with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
-    """Return the scenario with compute that takes one_worker_s, the spread of ready times too."""
-    factor, table = one_worker_s / scenario.one_worker_s, scenario.gradients
-    times = {name: table[name] * factor for name in TIMES if name in table}
-    early = enqueued_by(table, np.minimum(table["ready_s"], times["ready_s"]))
-    scaled = with_compute(replace(scenario, gradients=early), one_worker_s)
-    return replace(scaled, gradients=scaled.gradients.assign(**times))
+    """Return the scenario with compute that takes one_worker_s; no host is behind its device."""
+    table, factor = scenario.gradients, one_worker_s / scenario.one_worker_s
+    early = enqueued_by(table, table["ready_s"] * min(1.0, factor))
+    return with_compute(replace(scenario, gradients=early), one_worker_s)
 
 
 def enqueued_by(gradients: pd.DataFrame, ready_s) -> pd.DataFrame:
