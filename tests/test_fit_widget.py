@@ -72,6 +72,7 @@ def test_the_card_stands_below_the_picture(measured):
         ("kind", "measured times, joined"),
         ("method", "median"),
         ("weights", "absolute errors"),
+        ("weights", "relative to measured times"),
         ("sizes", (64 * KIB, 4 * MIB)),
     ],
 )

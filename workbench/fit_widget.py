@@ -28,7 +28,11 @@ KINDS = {
     "measured times, joined": Interpolated,
 }
 METHODS = {"least squares": "wls", "robust (Huber)": "huber", "median": "quantile"}
-WEIGHTS = {"relative errors": "relative", "absolute errors": "absolute"}
+WEIGHTS = {
+    "relative errors": "relative",
+    "relative to measured times": "measured",
+    "absolute errors": "absolute",
+}
 CARD = '<div style="line-height: 1.3; white-space: nowrap; overflow-x: auto">{}</div>'
 OUTLIERS = {"set aside": "set aside", "keep": "keep"}
 
