@@ -241,7 +241,7 @@ def test_an_impossible_value_is_named_with_its_row(column, value):
         ({"kind": LINK}, "kind: expected a class of cost.*, got Link; write kind=Ring"),
         ({"kind": lambda link: link}, "kind: expected a class of cost.*, got <lambda>; write kind"),
         ({"method": "ols"}, "method: expected one of 'wls', 'huber', 'quantile'; got 'ols'"),
-        ({"weights": "none"}, "weights: expected one of 'relative', 'absolute'; got 'none'"),
+        ({"weights": "none"}, "weights: expected one of 'relative', 'measured', 'absolute'; got"),
         ({"outliers": "drop"}, "outliers: expected one of 'set aside', 'keep'; got 'drop'"),
         ({"quantile": 90}, "quantile: expected a number between 0 and 1, got 90"),
         ({"min_bytes": "1MiB"}, r"min_bytes: .*, got '1MiB'; write 1 MiB as 1 \* MIB"),
