@@ -1,13 +1,14 @@
 """The stepper: which branch of the maximum won at each bucket, and what it cost."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_timeline import scenario
 
 from workbench.costs import Affine, Link
 from workbench.explain import EXPLANATION
-from workbench.fusion import OneMessage
-from workbench.timeline import predict
+from workbench.fusion import OneMessage, PerTensor
+from workbench.timeline import Scenario, predict
 
 
 def explained(**changes):
@@ -77,3 +78,11 @@ def test_the_critical_chain_accounts_for_the_whole_exposed_time():
     first = table[table["critical"]].iloc[0]
     end = first["start_s"] + table.loc[table["critical"], "seconds"].sum()
     assert end - 5 == pytest.approx(predict(scenario()).exposed_comm_s)
+
+
+def test_rounding_is_no_sharing_of_the_link(rng):
+    ready_s = np.cumsum(rng.random(50))
+    table = pd.DataFrame({"name": "g", "nbytes": rng.integers(1, 9**9, 50), "ready_s": ready_s})
+    cost = Affine(Link(1e-3, 1e-9))
+    alone = Scenario(table, 2 * ready_s[-1], ready_s[-1], 2, cost, PerTensor())
+    assert (predict(alone).explain()["shared_s"] == 0).all()

@@ -18,7 +18,7 @@ ORDER = (
     "choices grouping policies fusion settings jitter scenario replay queues grid explain "
     "export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
     "sensitivity draws uncertainty pollux validation gain style receipts fit_figures figures "
-    "validation_figures widget fit_widget explore "
+    "validation_figures step_figures widget fit_widget scenario_widget step_widget explore "
     "capture"
 ).split()
 HEAVY = {
@@ -26,9 +26,10 @@ HEAVY = {
     "statsmodels": {"estimates"},
     "seaborn": {"figures"},
     "matplotlib": {
-        *("style", "receipts", "fit_figures", "figures", "validation_figures", "widget")
+        *("style", "receipts", "fit_figures", "figures", "validation_figures", "widget"),
+        "step_figures",
     },
-    "ipywidgets": {"widget", "fit_widget", "explore"},
+    "ipywidgets": {"widget", "fit_widget", "scenario_widget", "step_widget", "explore"},
     "torch": {"capture"},
 }
 

@@ -56,8 +56,11 @@ Data flows one way, and each module may import only those above it:
     fit_figures   draw_fit and the residuals that judge it
     figures       paper, save, draw_*
     validation_figures  draw_parity, draw_gain
+    step_figures  draw_step: the timeline up to a message
     widget        sliders, a picture, and buttons that work
     fit_widget    explore_fit: line, residuals and card move together
+    scenario_widget     sliders of a link, a fusion and workers
+    step_widget   explore_steps: the timeline message by message, in words
     explore       explore_*: the same figures with sliders
     capture       record a run and the price of its all-reduces
 

@@ -34,15 +34,17 @@ def explain(timeline: pd.DataFrame, launch_s, seconds, backward_end_s: float, n_
     previous = np.r_[np.full(min(n_streams, len(end)), -np.inf), end[:-n_streams]]
     branches = np.stack([timeline["ready_s"].to_numpy(), previous, launch_s])
     # of several queues the replay moves by sums of steps: to rounding
-    late = start - branches <= 1e-12 * np.maximum(1.0, np.abs(start))
+    rounding = 1e-12 * np.maximum(1.0, np.abs(end))
+    late = start - branches <= rounding
     names = np.array(["ready", "previous", "launch"])[late.argmax(axis=0)]
+    longer = end - start - seconds
     table = timeline.assign(
         previous_end_s=previous,
         launch_s=launch_s,
         branch=pd.array(names, dtype="str"),
         waited_s=np.where(names == "ready", 0.0, start - branches[0]),
         seconds=seconds,
-        shared_s=np.maximum(0.0, end - start - seconds),
+        shared_s=np.where(longer > rounding, longer, 0.0),
         exposed_s=np.clip(end - backward_end_s, 0.0, end - start),
         critical=_critical(end, names, backward_end_s, n_streams),
     )

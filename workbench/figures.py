@@ -13,6 +13,7 @@ from matplotlib.ticker import NullLocator
 from .checks import shown
 from .fit_figures import draw_fit, draw_influence, draw_qq, draw_residuals
 from .fusion import DDPBuckets, OneMessage, PerTensor
+from .intervals import union
 from .receipts import save
 from .style import (
     COLOURS,
@@ -76,10 +77,12 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
         ("communication", "comm", table["start_s"], hidden_end),
         ("exposed", "exposed", hidden_end, table["end_s"]),
     ):
-        spans = np.column_stack([start, end - start])[end > start] / MS
-        if len(spans):
+        start, end = union(start / MS, end / MS)  # as hatching each of many takes long
+        if len(start):
+            spans = np.column_stack([start, end - start])
             ax.broken_barh(spans, (-0.3, 0.6), facecolor=COLOURS[kind], hatch=HATCHES[kind],
-                           edgecolor="white", linewidth=gap, label=label)  # fmt: skip
+                           edgecolor="white", linewidth=0, label=label)  # fmt: skip
+    ax.vlines(table["start_s"] / MS, -0.3, 0.3, color="white", lw=gap)
     ax.axvline(backward_s / MS, color=INK, lw=0.6, ls=":")
     ax.set(xlabel="time since backward began (ms)", ylim=(-0.45, 1.45), xlim=(0, None))
     ax.set_yticks([0, 1], ["link", "worker"])

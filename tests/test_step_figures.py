@@ -1,0 +1,83 @@
+"""The figure of one step: what is drawn so far, and the arrow from ready to start."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from test_timeline import scenario
+
+from workbench.step_figures import draw_step
+from workbench.timeline import predict
+
+# messages 1 to 3, 3 to 6 and 6 to 10 s; ready at 1, 2 and 4 s; backward ends at 5 s
+
+
+@pytest.fixture
+def ax():
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    return figure.subplots()
+
+
+@pytest.fixture
+def steps():
+    return predict(scenario()).explain()
+
+
+def arrow(ax) -> tuple:
+    """Time at which the arrow begins and ends, ms."""
+    (found,) = ax.texts
+    return found.xyann[0], found.xy[0]
+
+
+def drawn(ax) -> dict:
+    """Ends of what is drawn by label, ms."""
+    handles, labels = ax.get_legend_handles_labels()
+    paths = {label: handle for label, handle in zip(labels, handles, strict=True)}
+    kinds = [label for label in ("communication", "exposed") if label in paths]
+    return {label: paths[label].get_paths()[-1].vertices[:, 0].max() for label in kinds}
+
+
+def test_the_arrow_leads_from_ready_to_start(ax, steps):
+    draw_step(ax, steps, 2, 5.0)
+    row = steps.iloc[2]
+    assert arrow(ax) == pytest.approx((1000 * row["ready_s"], 1000 * row["start_s"]))
+
+
+def test_a_message_sent_when_ready_has_an_upright_arrow(ax, steps):
+    draw_step(ax, steps, 0, 5.0)
+    assert arrow(ax) == pytest.approx((1000, 1000))
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_messages_after_the_step_are_not_drawn(ax, steps, step):
+    draw_step(ax, steps, step, 5.0)
+    assert max(drawn(ax).values()) == pytest.approx(1000 * steps["end_s"][step])
+
+
+def test_every_step_has_the_axis_of_the_whole(ax, steps):
+    limits = set()
+    for step in range(3):
+        ax.clear()
+        limits.add(draw_step(ax, steps, step, 5.0).get_xlim())
+    assert len(limits) == 1 and limits.pop()[1] > 1000 * steps["end_s"].max()
+
+
+def test_a_hidden_timeline_is_as_long_as_backward(ax):
+    quick = predict(replace(scenario(), backward_s=9.9)).explain()
+    assert draw_step(ax, quick, 0, 9.9).get_xlim()[1] > 9900
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [(3, "from 0 to 2, got 3"), (-1, "from 0 to 2, got -1"), ("last", "got 'last'"), (0.5, "0.5")],
+)
+def test_a_step_that_is_none_is_refused(ax, steps, step, message):
+    with pytest.raises(ValueError, match=message):
+        draw_step(ax, steps, step, 5.0)
+
+
+def test_a_timeline_without_its_explanation_is_refused(ax):
+    with pytest.raises(ValueError, match="previous_end_s"):
+        draw_step(ax, predict(scenario()).timeline, 0, 5.0)
