@@ -177,6 +177,11 @@ def test_rows_beyond_4_nodes_move_no_prediction(synthetic):
     assert both[0].tolist() == both[1].tolist()
 
 
+def test_without_a_row_to_predict_there_is_nothing_to_validate(synthetic):
+    with pytest.raises(ValueError, match="some on more than 8 nodes to predict, found none"):
+        validate_pollux(synthetic, GRADIENTS, nodes=8)
+
+
 def test_iterations_made_by_osf_are_predicted_by_it(synthetic):
     found = summary(validate_pollux(synthetic, GRADIENTS)).set_index("method")
     assert found.loc["OSF", "mean_absolute"] < 1e-3 < found.loc["Pollux", "mean_absolute"]

@@ -131,10 +131,31 @@ def test_a_synthetic_cluster_is_predicted_exactly(v100):
 def test_an_absent_calibrating_row_is_named(ddl):
     throughput, gradients, planned = ddl
     lacking = throughput[throughput["method"] != "BSP"]
-    with pytest.raises(ValueError, match="row of BSP, ResNet-50, 32 workers"):
+    with pytest.raises(
+        ValueError, match="row of model ResNet-50, n_workers 32, method BSP"
+    ):
         validate_ddl(lacking, gradients, planned)
-    with pytest.raises(ValueError, match="row of 10GbE, 8 workers"):
+    with pytest.raises(ValueError, match="planned: expected a row of network 10GbE, n_workers 8"):
         validate_ddl(throughput, gradients, planned[planned["n_workers"] != 8])
+
+
+def test_a_missing_column_is_named(ddl, v100):
+    trace, speed = published("googlenet_k80_trace.csv"), published("googlenet_k80_speed.csv")
+    with pytest.raises(ValueError, match="trace: missing column comm_s"):
+        validate_bcaffe(trace.drop(columns="comm_s"), speed)
+    with pytest.raises(ValueError, match="speed: missing column batch"):
+        validate_bcaffe(trace, speed.drop(columns="batch"))
+    with pytest.raises(ValueError, match="throughput: missing column method"):
+        validate_ddl(ddl[0].drop(columns="method"), *ddl[1:])
+    with pytest.raises(ValueError, match="runs: missing column messages"):
+        validate_horovod(published("horovod_fusion_runs.csv").drop(columns="messages"), v100)
+
+
+def test_a_measured_time_that_no_price_gives_is_told(v100):
+    runs = published("horovod_fusion_runs.csv")
+    runs["seconds"] *= np.where(runs["setting"] == "fusion on", 1e6, 1.0)
+    with pytest.raises(ValueError, match="beta: no price up to 1e-06 s gives the measured time"):
+        validate_horovod(runs, v100)
 
 
 def test_fusion_on_and_off_differ_by_what_was_measured(v100):

@@ -13,6 +13,7 @@ import pandas as pd
 from .costs import Affine, Link
 from .fusion import FixedBuffer, HorovodFusion, OptimalFusion
 from .settings import phases
+from .tables import check
 from .timeline import Scenario, predict
 from .units import MIB, MS
 
@@ -46,6 +47,8 @@ def fusion_gain(models: dict, links: pd.DataFrame) -> pd.DataFrame:
     A buffer is sent when it is full; Horovod's is sent at ticks too, and counts with the mean of
     its scaling factors over four phases of the ticks.
     """
+    columns = ("source", "network", "n_workers", "alpha", "beta")
+    check(links, dict.fromkeys(columns, "as the docstring describes it"), "links")
     rows = []
     for name, (gradients, one_worker_s) in models.items():
         for link in links.itertuples(index=False):

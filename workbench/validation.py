@@ -4,17 +4,17 @@ Each validate_* takes tables of data/published and returns VALIDATION: a row a m
 prediction beside it, and the rows that set the prices it rests on.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from .checks import shown
 from .costs import Affine, Link, Ring
 from .fits import fit_all_reduce
 from .fusion import HorovodFusion, MergedGradients, OneMessage, PerTensor, fuse
-from .pollux import fit_placements, fit_pollux
+from .pollux import PLACEMENTS, fit_placements, fit_pollux
 from .queues import schedule, share
 from .settings import phases
 from .tables import GRADIENTS, check
@@ -36,7 +36,8 @@ VALIDATION = {
 }
 BACKWARD = 2 / 3  # share of an iteration where it was not timed: twice the work of forward
 OFF = 0.084  # the largest error in the paper's abstract; what is off by more has a note
-HIGHEST_HOP_S = 1e-2  # of the latencies tried; no network is slower than 10 ms a hop
+HIGHEST_HOP_S = 1e-2  # of the latencies tried, s a hop
+HIGHEST_BYTE_S = 1e-6  # of the prices tried, s a byte: 1 MB/s
 
 
 def evenly_ready(sizes: pd.DataFrame, backward_s: float) -> pd.DataFrame:
@@ -79,13 +80,15 @@ def validate_bcaffe(trace: pd.DataFrame, speed: pd.DataFrame) -> pd.DataFrame:
     several runs were logged the mean of their predictions counts. No speed of several workers is
     used but to compare.
     """
-    one = speed[speed["n_workers"] == 1].iloc[0]
+    _needs(trace, "run n_workers name nbytes ready_s comm_s", "trace")
+    _needs(speed, "method n_workers batch images_per_s", "speed")
+    one = _found(speed, "speed", n_workers=1).iloc[0]
     one_worker_s = one["batch"] / one["images_per_s"]
     rows = []
     for n, runs in trace.groupby("n_workers"):
         found = pd.DataFrame([_logged(run, one_worker_s) for _, run in runs.groupby("run")])
         for method, predicted in found.mean().items():
-            at = speed[(speed["n_workers"] == n) & (speed["method"] == method)]
+            at = _found(speed, "speed", n_workers=n, method=method)
             measured = at["images_per_s"].iloc[0] / (n * one["images_per_s"])
             logged = "logged times of the messages" + ", fitted" * (method != "WFBP")
             what = ("B-Caffe", "GoogLeNet", "K80, 10GbE", n, method, "scaling factor")
@@ -118,6 +121,7 @@ def logged_links(trace: pd.DataFrame) -> pd.DataFrame:
 
     trace : as in validate_bcaffe; a row a run, fitted to its own messages
     """
+    _needs(trace, "run n_workers nbytes comm_s", "trace")
     rows = [
         {"source": "B-Caffe", "network": "10GbE, K80", "n_workers": run["n_workers"].iloc[0]}
         | _priced(run).parameters
@@ -145,6 +149,9 @@ def validate_ddl(
     one number a network: the one at which the recursion gives the measured time. Choose it where
     latency is exposed; at 8 workers it hides behind backward, and no row tells it.
     """
+    columns = "model batch network method n_workers one_worker_samples_per_s samples_per_s"
+    _needs(throughput, columns, "throughput")
+    _needs(planned, "network n_workers alpha beta", "planned")
     rows = []
     for network, table in throughput.groupby("network", sort=False):
         alpha = _latency(table, gradients, reference)
@@ -174,7 +181,7 @@ def _latency(table: pd.DataFrame, gradients: dict, reference: tuple) -> float:
         scenario = _on_ring(table, *reference, gradients, alpha)
         return predict(scenario).iteration_s - measured_s
 
-    return 0.0 if late_s(0.0) >= 0 else brentq(late_s, 0.0, HIGHEST_HOP_S)
+    return _solved(late_s, HIGHEST_HOP_S, "alpha")
 
 
 def _on_ring(table, model: str, n: int, gradients: dict, alpha: float) -> Scenario:
@@ -192,21 +199,13 @@ def _on_ring(table, model: str, n: int, gradients: dict, alpha: float) -> Scenar
 
 def _merged(planned: pd.DataFrame, network: str, n: int) -> MergedGradients:
     """Return the fusion that MG-WFBP plans with the prices its authors give for the network."""
-    at = (planned["network"] == network) & (planned["n_workers"] == n)
-    if not at.any():
-        raise ValueError(f"planned: expected a row of {network}, {n} workers; found none")
-    alpha, beta = planned.loc[at, ["alpha", "beta"]].iloc[-1]
+    found = _found(planned, "planned", network=network, n_workers=n)
+    alpha, beta = found[["alpha", "beta"]].iloc[-1]
     return MergedGradients(Affine(Link(alpha, beta)), int(n))
 
 
 def _iteration_s(table: pd.DataFrame, model: str, n: int, method: str) -> float:
-    at = (table["model"] == model) & (table["n_workers"] == n) & (table["method"] == method)
-    if not at.any():
-        raise ValueError(
-            f"throughput: expected a row of {method}, {model}, {n} workers for every network; "
-            f"none in {shown(table['network'].iloc[0])}"
-        )
-    cell = table[at].iloc[0]
+    cell = _found(table, "throughput", model=model, n_workers=n, method=method).iloc[0]
     return cell["batch"] * n / cell["samples_per_s"]
 
 
@@ -223,6 +222,10 @@ def validate_horovod(
     measured time. The gap to the run without is then predicted. Ticks of Horovod's thread come at
     any phase: the mean over four counts. The lone worker, which waited for its data, sets T1.
     """
+    _needs(runs, "setting n_workers seconds messages", "runs")
+    check(gradients, GRADIENTS, "gradients")
+    for how in ("one worker", "fusion on", "fusion off"):
+        _found(runs, "runs", setting=how)
     at = runs.set_index("setting")
     n, backward_s = int(at.loc["fusion on", "n_workers"]), gradients["ready_s"].max()
     fused = phases(HorovodFusion(64 * MIB, 5 * MS, "0.20.3"))
@@ -234,7 +237,7 @@ def validate_horovod(
         return float(np.mean([predict(replace(one, fusion=p)).iteration_s for p in policies]))
 
     on_s, off_s = at.loc[["fusion on", "fusion off"], "seconds"]
-    beta = brentq(lambda beta: seconds(beta, fused) - on_s, 0.0, 1e-7)
+    beta = _solved(lambda beta: seconds(beta, fused) - on_s, HIGHEST_BYTE_S, "beta")
     found = {"fusion off": alone, "fusion on": fused}
     found = {how: np.mean([len(fuse(gradients, p)) for p in found[how]]) for how in found}
     latency = "small messages, and the run with fusion"
@@ -265,6 +268,7 @@ def validate_gpus(
 
     Only T1 differs between devices: a faster one has less backward to hide the same messages.
     """
+    _needs(speed, "gpu backend n_workers images_per_s", "speed")
     one = speed[speed["backend"] == "one worker"].set_index("gpu")["images_per_s"]
     several = speed[(speed["n_workers"] >= 8) & (speed["backend"] != "one worker")]
     policy = HorovodFusion(64 * MIB, 5 * MS, "0.15")
@@ -278,8 +282,8 @@ def validate_gpus(
     rows = []
     for (backend, n), cells in several.groupby(["backend", "n_workers"], sort=False):
         measured = cells.set_index("gpu")["images_per_s"] / (n * one[cells["gpu"]])
-        target = measured[reference]
-        beta = brentq(lambda b, n=n, t=target: factor(reference, n, b) - t, 0.0, 1e-6)
+        target = measured[_found(cells, "speed", gpu=reference)["gpu"].iloc[0]]
+        beta = _solved(lambda b, n=n, t=target: t - factor(reference, n, b), HIGHEST_BYTE_S, "beta")
         for gpu in measured.index.drop(reference):
             what = ("BatchAI", "ResNet-50", backend, n, gpu, "scaling factor")
             told = f"{reference}, same network and n"
@@ -293,11 +297,12 @@ def validate_contention(contention: pd.DataFrame) -> pd.DataFrame:
     contention : n_jobs, nbytes, seconds (the mean latency). One that is alone takes C; m that
     start together get 1/m of the bandwidth each, and all end at m C, if all is transfer.
     """
-    alone = contention[contention["n_jobs"] == 1].set_index("nbytes")["seconds"]
-    rows = []
-    for cell in contention[contention["n_jobs"] > 1].itertuples(index=False):
-        m, nbytes, seconds = cell.n_jobs, cell[1], cell.seconds
-        zeros, transfer_s = np.zeros(m), np.full(m, alone[nbytes])
+    _needs(contention, "n_jobs nbytes seconds", "contention")
+    rows, columns = [], ["n_jobs", "nbytes", "seconds"]
+    for cell in contention.loc[contention["n_jobs"] > 1, columns].itertuples(index=False):
+        m, nbytes, seconds = cell
+        alone_s = _found(contention, "contention", n_jobs=1, nbytes=nbytes)["seconds"].iloc[0]
+        zeros, transfer_s = np.zeros(m), np.full(m, alone_s)
         predicted = share(zeros, zeros, transfer_s, zeros, m)[1].mean()
         case = f"{m} at once, {nbytes / MIB:.0f} MiB"
         what = ("dl-scheduling", "all-reduce", case, m, "shared link", "s a message")
@@ -312,7 +317,10 @@ def validate_pollux(rows: pd.DataFrame, gradients: dict, nodes: int = 4) -> pd.D
     gradients : application -> GRADIENTS of its model
     nodes : rows on at most so many nodes calibrate both models, all others are predicted
     """
+    check(rows, PLACEMENTS, "rows")
     few = rows["n_nodes"] <= nodes
+    if few.all():
+        raise ValueError(f"rows: expected some on more than {nodes} nodes to predict, found none")
     ours = fit_placements(rows[few], gradients)
     tables = []
     for name, found in rows.groupby("application", sort=False):
@@ -336,6 +344,34 @@ def _noted(table: pd.DataFrame, note: str, over=np.inf, under=-np.inf) -> pd.Dat
     """Return the table with the note where the error is above `over` or below `under`."""
     off = (table["error"] > over) | (table["error"] < under)
     return table.assign(note=table["note"].mask(off, note))
+
+
+def _found(table: pd.DataFrame, what: str, **where) -> pd.DataFrame:
+    """Return the rows that have these values, or raise ValueError when there is none."""
+    same = np.logical_and.reduce([table[name] == value for name, value in where.items()])
+    if not same.any():
+        wanted = ", ".join(f"{name} {value}" for name, value in where.items())
+        raise ValueError(f"{what}: expected a row of {wanted}; found none")
+    return table[same]
+
+
+def _solved(late: Callable, highest: float, what: str) -> float:
+    """Return the price from 0 up to highest at which late, which rises with it, is 0.
+
+    0 where a free link is late already; raises ValueError where the highest is not late enough.
+    """
+    if late(0.0) >= 0:
+        return 0.0
+    if late(highest) < 0:
+        raise ValueError(
+            f"{what}: no price up to {highest:g} s gives the measured time of the calibrating row; "
+            "look at its units"
+        )
+    return brentq(late, 0.0, highest, xtol=1e-12 * highest)
+
+
+def _needs(table: pd.DataFrame, columns: str, what: str):
+    check(table, dict.fromkeys(columns.split(), "as the docstring describes it"), what)
 
 
 def _row(what: tuple, measured: float, predicted: float, calibrated_on: str) -> dict:
