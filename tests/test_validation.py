@@ -131,9 +131,7 @@ def test_a_synthetic_cluster_is_predicted_exactly(v100):
 def test_an_absent_calibrating_row_is_named(ddl):
     throughput, gradients, planned = ddl
     lacking = throughput[throughput["method"] != "BSP"]
-    with pytest.raises(
-        ValueError, match="row of model ResNet-50, n_workers 32, method BSP"
-    ):
+    with pytest.raises(ValueError, match="row of model ResNet-50, n_workers 32, method BSP"):
         validate_ddl(lacking, gradients, planned)
     with pytest.raises(ValueError, match="planned: expected a row of network 10GbE, n_workers 8"):
         validate_ddl(throughput, gradients, planned[planned["n_workers"] != 8])
