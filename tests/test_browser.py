@@ -182,3 +182,62 @@ def test_the_fit_explored_is_saved(prices, fits):
 
 def test_the_page_of_prices_reports_no_error(prices):
     assert prices.problems == []
+
+
+# --- deriving OSF ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def derived(browser, tmp_path_factory):
+    with opened(browser, tmp_path_factory.mktemp("lab"), "03-deriving-osf.ipynb") as notebook:
+        yield notebook
+
+
+@pytest.fixture
+def stepper(derived):
+    """The explorer of steps, in sight."""
+    explorer = derived.page.locator(".widget-vbox:has(> .wb-step)")
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def test_the_stepper_starts_as_the_figure_above_it(derived, stepper):
+    figures = derived.page.locator(".jp-OutputArea-output img[src^='data:image/png']")
+    expect(figures).to_have_count(2)
+    expect(said(stepper)).to_contain_text("scaling factor 0.952 at 16 workers")
+    below = stepper.locator(".wb-below")
+    expect(below).to_contain_text("message 4, 9.27 MiB: starts at 64.8 ms, as soon as its last")
+    derived.keep("steps-start")
+
+
+def test_a_step_back_by_keyboard_shows_the_message_before(derived, stepper):
+    before = stepper.locator("img").screenshot()
+    stepper.locator(".wb-step .noUi-handle").focus()
+    for _ in range(3):
+        derived.page.keyboard.press("ArrowLeft")
+    below = stepper.locator(".wb-below")
+    expect(below).to_contain_text("message 1, 30.0 MiB: starts at 6.10 ms, when message 0 is over")
+    expect(below).to_contain_text("Of 2 messages so far started: 1 when its last gradient is ready")
+    assert stepper.locator("img").screenshot() != before
+    derived.keep("steps-back")
+
+
+def test_another_policy_brings_its_own_steps(derived, stepper):
+    stepper.locator(".wb-fusion select").select_option("per tensor")
+    expect(said(stepper)).to_contain_text("161 messages")
+    expect(stepper.locator(".wb-below")).to_contain_text("message 1, 7.81 MiB")
+    stepper.locator(".wb-step .noUi-handle").focus()
+    for _ in range(10):  # beyond the five messages of before
+        derived.page.keyboard.press("ArrowRight")
+    expect(stepper.locator(".wb-below")).to_contain_text("Of 12 messages so far")
+    derived.keep("steps-per-tensor")
+
+
+def test_the_step_seen_is_saved(derived, stepper):
+    stepper.locator("button.wb-export").click()
+    expect(said(stepper)).to_contain_text("osf-step-explored.pdf")
+    assert (derived.figures / "osf-step-explored.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_the_page_of_steps_reports_no_error(derived):
+    assert derived.problems == []
