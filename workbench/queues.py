@@ -123,11 +123,13 @@ def share(ready_s, latency_s, transfer_s, launch_s, n_streams: int, slowdown: fl
     bandwidth (processor sharing), so transfer_s is its time when alone. While any message is in
     flight compute, and with it the ready times, runs 1 + slowdown times slower. See replay.replay.
     """
-    work = np.diff(ready_s, prepend=0.0).tolist()
-    columns = (np.asarray(each).tolist() for each in (latency_s, transfer_s, launch_s))
+    # with types of data a later bucket may be ready first
+    moments, at = np.unique(np.asarray(ready_s, float), return_inverse=True)
+    work = np.diff(moments, prepend=0.0).tolist()
+    columns = (np.asarray(each).tolist() for each in (latency_s, transfer_s, at, launch_s))
     messages = [
-        Task(k % n_streams, latency, transfer, (k,), launch)
-        for k, (latency, transfer, launch) in enumerate(zip(*columns, strict=True))
+        Task(k % n_streams, latency, transfer, (ready,), launch)
+        for k, (latency, transfer, ready, launch) in enumerate(zip(*columns, strict=True))
     ]
     start, end = replay([*(Task(COMPUTE, seconds) for seconds in work), *messages], slowdown)
     return start[len(work) :], end[len(work) :]
