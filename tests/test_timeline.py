@@ -204,6 +204,7 @@ def test_a_sweep_refuses_what_a_scenario_does_not_know(grid, message):
         ({"one_worker_s": 0.0}, "one_worker_s: expected s above 0"),
         ({"one_worker_s": np.nan}, "one_worker_s: expected s above 0, got nan"),
         ({"backward_s": 10.1}, "backward_s: expected at most one_worker_s, 10 s; got 10.1"),
+        ({"backward_s": 12, "fixed_s": 1.5}, "10 s, and fixed_s, 1.5 s; got 12, which is 0.5 s lo"),
         ({"backward_s": 3.9}, "backward_s: expected the last gradient's ready time, 4 s"),
         ({"backward_s": np.nan}, "backward_s: expected .*got nan"),
         ({"n_workers": 0}, "n_workers: expected whole numbers from 1 up, got 0"),
@@ -341,6 +342,18 @@ def test_a_predicted_iteration_measures_as_predicted(policy, overlap, n_workers)
     assert measured["exposed_comm_s"] == pytest.approx(prediction.exposed_comm_s)
     assert measured["duration_s"] == pytest.approx(prediction.iteration_s)
     assert measured["compute_s"] == pytest.approx(prediction.scenario.one_worker_s)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_coding_within_backward_measures_as_predicted(micro_batches):
+    # 1.5 of the 2 s besides are within the last backward, which leaves 0.5 s idle before it
+    passes = {"one_worker_s": 4.0 * micro_batches, "micro_batches": micro_batches}
+    prediction = predict(scenario(backward_s=5.5, fixed_s=2.0, **passes))
+    measured = iterations(prediction.to_events()).squeeze()
+    assert measured["duration_s"] == pytest.approx(prediction.iteration_s)
+    assert measured["exposed_comm_s"] == pytest.approx(prediction.exposed_comm_s)
+    assert measured["compute_s"] == pytest.approx(4.0 * micro_batches + 1.5)
+    assert measured["idle_s"] == pytest.approx(0.5)
 
 
 def test_predicted_messages_measure_as_scheduled():
