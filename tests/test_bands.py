@@ -84,3 +84,24 @@ def test_what_is_held_at_zero_is_drawn_as_zero():
 def test_a_level_is_a_number(level):
     with pytest.raises(ValueError, match="level: expected a number between 0 and 1"):
         share(level)
+
+
+@pytest.mark.parametrize(
+    ("n", "rng", "message"),
+    [
+        (-1, np.random.default_rng(0), "draws: n: expected a whole number from 0 up, got -1"),
+        (2.5, np.random.default_rng(0), "draws: n: .*got 2.5"),
+        (True, np.random.default_rng(0), "draws: n: .*got True"),
+        (3, None, "draws: rng: expected a NumPy Generator, got None; write np.random.default_rng"),
+        (3, 0, "draws: rng: expected a NumPy Generator, got 0"),
+    ],
+)
+def test_draws_of_another_kind_are_refused(n, rng, message):
+    with pytest.raises(ValueError, match=message):
+        fit_all_reduce(timings(Ring(LINK), workers=(2, 8))).draws(n, rng)
+
+
+def test_arrays_that_do_not_go_together_are_refused():
+    fit = fit_all_reduce(timings(Ring(LINK), workers=(2, 8)))
+    with pytest.raises(ValueError, match="nbytes and n_workers: .*as many of each.* got 3 and 2"):
+        fit.predict([1, 2, 3], [2, 4])

@@ -53,3 +53,9 @@ def test_a_batch_is_told_in_milliseconds():
     assert card.loc["fixed_s", ["value", "unit"]].tolist() == ["5", "ms"]
     assert card.loc["per_sample_s", ["value", "unit"]].tolist() == ["1", "ms a sample"]
     assert card.loc["batch", "value"] == "1 to 64"
+
+
+@pytest.mark.parametrize("errors", [[], [np.nan], [0.1, np.inf], "x", {"a": 1}, [None]])
+def test_held_out_errors_that_are_none_are_refused(errors):
+    with pytest.raises(ValueError, match="held_out: expected one or more finite relative errors"):
+        fit_all_reduce(timings(Ring(LINK))).card(errors)

@@ -454,7 +454,11 @@ def test_a_batch_to_time_next_is_told_as_well():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"target": 25 * MIB}, r"target: expected \(nbytes, n_workers\) or a table"),
+        ({"target": 25 * MIB}, "target: expected a tuple of nbytes, n_workers, or a table"),
+        ({"target": ([], [])}, "target: expected one message or more, got none"),
+        ({"target": ([1, 2, 3], [2, 4])}, "nbytes and n_workers: expected as many of each"),
+        ({"candidates": ([], [])}, "candidates: expected one message or more, got none"),
+        ({"level": 95}, "level: expected a number between 0 and 1, got 95"),
         ({"target": (MIB, 1)}, "target: a message that costs nothing has no band"),
         ({"target": pd.DataFrame({"nbytes": [1]})}, "target: .*n_workers"),
         ({"candidates": (MIB, 1)}, "candidates: expected messages of two workers or more"),

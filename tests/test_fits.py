@@ -531,12 +531,44 @@ def test_the_time_of_a_batch_is_fitted_by_any_named_column():
         ({"seconds": [1e-3, 0.0, 2e-3]}, "table: seconds of row 1: expected .* above 0, got 0"),
         ({"batch": [8, 8, 8]}, "table: batch: expected two or more different values, got 1"),
         ({"batch": [8, -1, 8]}, "table: batch of row 1"),
+        ({"seconds": [1e-3, 1e300, 2e-3]}, "table: seconds of row 1: 1e.300 s is longer than a"),
+        ({"batch": [True, False, True]}, "table: batch: expected plain numbers, got bool"),
     ],
 )
 def test_bad_batches_are_named(change, message):
     table = pd.DataFrame({"batch": [8, 16, 32], "seconds": [1e-3, 2e-3, 4e-3]})
     with pytest.raises(ValueError, match=message):
         fit_batch_time(table.assign(**change))
+
+
+def test_a_batch_written_as_text_is_a_number_in_the_fit():
+    table = pd.DataFrame({"batch": ["8", "16", "32"], "seconds": [1e-3, 2e-3, 4e-3]})
+    assert fit_batch_time(table).card().loc["batch", "value"] == "8 to 32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None,), "table: expected a DataFrame, got NoneType"),
+        ((pd.DataFrame({"seconds": [1.0, 2.0]}), "seconds"), "x: expected the column of the batch"),
+    ],
+)
+def test_another_argument_than_batches_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fit_batch_time(*arguments)
+
+
+@pytest.mark.parametrize("op", [None, ["all_reduce"], 5])
+def test_an_op_is_a_name(op):
+    with pytest.raises(ValueError, match="op: expected the name of a collective, got"):
+        fit_collective(timings(Ring(LINK), SIZES), op)
+
+
+def test_an_interval_of_no_parameter_is_refused():
+    fit = fit_all_reduce(timings(Ring(LINK), SIZES))
+    for name in ("gamma", None, ["alpha"]):
+        with pytest.raises(ValueError, match=r"interval: expected a parameter \(alpha, beta\)"):
+            fit.interval(name)
 
 
 def test_a_table_without_batches_says_which_column_it_lacks():

@@ -1,14 +1,28 @@
 """Regimes: known breaks, floors and node boundaries are found, and none where there is none."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import SHARED
 
-from workbench.costs import FlatRing, Hierarchical, Link, Piecewise, Ring, Tree
-from workbench.fits import fit_all_reduce
+from workbench.costs import (
+    BatchTime,
+    FlatRing,
+    HalvingDoubling,
+    Hierarchical,
+    Interpolated,
+    Link,
+    LinkCost,
+    NodesCost,
+    ParameterServer,
+    Piecewise,
+    Ring,
+    Tree,
+)
+from workbench.fits import fit_all_reduce, fit_collective
 from workbench.regimes import _Blocks, find_breaks, node_boundary, shaped, tangent
 
 LINK, INSIDE = Link(alpha=20e-6, beta=0.2e-9), Link(5e-6, 0.05e-9)
@@ -158,3 +172,41 @@ def test_the_published_floor_of_a_cycle_is_a_floor(lisa):
 
 def test_few_sizes_get_no_break():
     assert find_breaks(np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 6.0]))[0][0] == ()
+
+
+@pytest.mark.parametrize(("n_nodes", "found"), [(0, 0), (-1, -1), ("two", "two"), (64, 64)])
+def test_a_number_of_nodes_that_cannot_be_is_refused_where_it_counts(n_nodes, found):
+    rows = timings(Ring(LINK), [2, 8], n_nodes=n_nodes)
+    assert fit_all_reduce(rows).model.link.beta == pytest.approx(LINK.beta)
+    with pytest.raises(ValueError, match=f"rows to fit: n_nodes of row 0: expected .*got {found}"):
+        fit_all_reduce(rows, FlatRing)
+
+
+@pytest.mark.parametrize(
+    "kind", [HalvingDoubling, Tree, Hierarchical, Piecewise(Tree, breaks=None)]
+)
+def test_costs_of_an_all_reduce_are_refused_for_another_op(kind):
+    rows = timings(Ring(LINK, "all_gather"), [2, 8]).assign(op="all_gather")
+    with pytest.raises(ValueError, match="expected a cost of all_gather, got one of all_reduce"):
+        fit_collective(rows, "all_gather", kind)
+
+
+def test_regimes_of_another_op_are_those_of_its_ring():
+    truth = Piecewise(partial(Ring, op="all_gather"), 5e-6, (2e-9, 0.2e-9), (2.0**14,))
+    rows = timings(truth, [4, 8]).assign(op="all_gather")
+    for kind in (Piecewise, Piecewise(Ring, breaks=None)):
+        model = fit_collective(rows, "all_gather", kind).model
+        assert model.parameters == pytest.approx(truth.parameters, rel=0.01)
+
+
+def no_cost():
+    """Nothing that prices a link."""
+
+
+@pytest.mark.parametrize(
+    "kind", [no_cost, dict, object, np.sin, pd.DataFrame, BatchTime, BatchTime(1, 1), NodesCost,
+             LinkCost, ParameterServer, Interpolated(timings(Ring(LINK), [2]))],
+)  # fmt: skip
+def test_what_is_no_kind_of_cost_is_refused(kind):
+    with pytest.raises(ValueError, match="kind: expected a class of cost, such as Ring or Affine"):
+        fit_all_reduce(timings(Ring(LINK), [2, 8]), kind)

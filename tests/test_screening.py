@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from conftest import SHARED
 
-from workbench.costs import Link, Ring
+from workbench.costs import FlatRing, Interpolated, Link, Ring
 from workbench.fits import fit_all_reduce
 from workbench.screening import screen, strays
 
@@ -98,6 +98,73 @@ def test_units_mixed_within_a_table_are_named_with_their_rows(factor):
 def test_impossible_bandwidths_are_named_with_their_row(factor, message):
     with pytest.raises(ValueError, match=message):
         fit_all_reduce(table().assign(seconds=table()["seconds"] * factor))
+
+
+@pytest.mark.parametrize("count", [4, 8, 16])
+def test_one_number_of_workers_in_milliseconds_is_named(count):
+    rows = pd.concat([table(n_workers=n) for n in (4, 8, 16)], ignore_index=True)
+    rows.loc[rows["n_workers"] == count, "seconds"] *= 1e3
+    with pytest.raises(ValueError, match=r"row (27|54): .* workers take .*units are mixed up"):
+        fit_all_reduce(rows)
+
+
+def test_leaving_the_node_for_a_link_200_times_slower_is_no_mistake():
+    # NVLink at 235 GB/s inside, 10 Gbit/s between
+    truth = FlatRing(Link(3e-6, 1 / 235e9), Link(50e-6, 1 / 1.18e9), 8)
+    rows = [table(truth(SIZES, n), n).assign(n_nodes=max(n // 8, 1)) for n in (2, 4, 8, 16, 32)]
+    rows = pd.concat(rows, ignore_index=True)
+    assert fit_all_reduce(rows, FlatRing).model.between.beta == pytest.approx(1 / 1.18e9)
+
+
+def test_sizes_in_mib_are_refused():
+    # 1 to 512 "bytes" of 0.2 ns a real byte: 210 us for each of them
+    mib = np.array([2.0**k for k in range(10)])
+    with pytest.raises(ValueError, match="row 9: 512 bytes in .*sizes in bytes: convert them"):
+        fit_all_reduce(table(Ring(LINK)(mib * 2**20, 8), nbytes=mib))
+    with pytest.raises(ValueError, match="row 0: 0.0009.* bytes in .*less than a byte"):
+        fit_all_reduce(table(Ring(LINK)(mib * 2**10, 8), nbytes=mib / 2**10))
+
+
+def test_a_message_of_more_than_a_day_is_refused():
+    with pytest.raises(ValueError, match="row 2: 16 bytes in 1e.300 s .*longer than a day"):
+        fit_all_reduce(table().assign(seconds=table()["seconds"].mask(SIZES == 16, 1e300)))
+
+
+@pytest.mark.parametrize("name", ["nbytes", "n_workers", "seconds"])
+@pytest.mark.parametrize("kind", [str, "category", object])
+def test_numbers_written_otherwise_are_numbers_in_the_fit(name, kind):
+    fit = fit_all_reduce(table().astype({name: kind}))
+    assert fit.model == fit_all_reduce(table()).model
+    assert fit.measurements[name].dtype.kind in "if" and len(fit.card())
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("seconds", pd.to_timedelta(1e-3 * np.arange(1, 28), unit="s")),
+        ("seconds", pd.Timestamp("2020-01-01")),
+        ("seconds", 1j),
+        ("n_workers", True),
+    ],
+)
+def test_what_is_no_plain_number_is_refused(name, values):
+    with pytest.raises(ValueError, match=f"{name}: expected plain numbers, got .*Convert"):
+        fit_all_reduce(table().assign(**{name: values}))
+
+
+def test_a_fraction_of_a_worker_is_named_with_its_row():
+    rows = table().astype({"n_workers": float})
+    rows.loc[3, "n_workers"] = 2.5
+    with pytest.raises(ValueError, match="n_workers of row 3: expected a whole number"):
+        fit_all_reduce(rows)
+
+
+def test_columns_that_are_labels_too_are_fine():
+    rows = pd.concat([table(n_workers=n) for n in (2, 8)]).set_index(
+        ["op", "n_workers"], drop=False
+    )
+    assert fit_all_reduce(rows).model == fit_all_reduce(rows.reset_index(drop=True)).model
+    assert len(fit_all_reduce(rows, Interpolated).measurements) == 54
 
 
 def test_a_slow_office_network_is_no_mistake():

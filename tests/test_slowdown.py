@@ -103,3 +103,17 @@ def test_a_missing_column_is_named(rng):
 def test_another_grouping_is_refused(rng):
     with pytest.raises(ValueError, match=re.escape("by: expected 'name' or 'place', got 'shape'")):
         fit_slowdown(events(rng, 1.0), by="shape")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, "late"])
+def test_a_time_on_a_device_that_is_not_finite_is_named(rng, value):
+    table = events(rng, 1.0).astype({"end_s": object})
+    table.loc[2, "end_s"] = value
+    table = table.astype({"end_s": float}) if value != "late" else table
+    with pytest.raises(ValueError, match="events: end_s of row .: expected finite s, got"):
+        fit_slowdown(table)
+
+
+def test_a_level_is_between_0_and_1(rng):
+    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+        fit_slowdown(events(rng, 1.0), level=95)

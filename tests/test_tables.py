@@ -18,3 +18,9 @@ def test_the_missing_column_is_named_with_its_unit_and_what_was_found():
 def test_another_type_is_named():
     with pytest.raises(ValueError, match="expected a DataFrame, got dict"):
         check({}, GRADIENTS, "gradients")
+
+
+def test_a_column_that_is_there_twice_is_named():
+    table = pd.DataFrame([["a", 4, 0.0, 1]], columns=["name", "nbytes", "ready_s", "nbytes"])
+    with pytest.raises(ValueError, match="gradients: column nbytes is there more than once"):
+        check(table, GRADIENTS, "gradients")

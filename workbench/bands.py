@@ -1,5 +1,7 @@
 """What a fit says of times nobody measured: bands, how far outside, and draws to carry further."""
 
+from numbers import Integral
+
 import numpy as np
 import pandas as pd
 
@@ -16,7 +18,7 @@ def predicted(fit, nbytes, n_workers, level: float) -> pd.DataFrame:
     """Return the table of `Fit.predict`."""
     given = zip(fit.inputs, (nbytes, n_workers), strict=False)
     points = [np.atleast_1d(numbers(value, name)).ravel() for name, value in given]
-    points = np.broadcast_arrays(*points)
+    points = together(points, fit.inputs)
     parts = [
         _band(fit, [values[k : k + CHUNK] for values in points], level)
         for k in range(0, len(points[0]), CHUNK)
@@ -35,6 +37,11 @@ def predicted(fit, nbytes, n_workers, level: float) -> pd.DataFrame:
 def drawn(fit, n: int, rng: np.random.Generator) -> list:
     """Return the costs of `Fit.draws`."""
     model, estimate = fit.model, fit.estimate
+    if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
+        raise ValueError(f"draws: n: expected a whole number from 0 up, got {shown(n)}")
+    if not isinstance(rng, np.random.Generator):
+        advice = "write np.random.default_rng(0)"
+        raise ValueError(f"draws: rng: expected a NumPy Generator, got {shown(rng)}; {advice}")
     if estimate.dof < 1:
         raise ValueError(
             "draws: as many points as parameters leave no spread to draw from; time more sizes"
@@ -53,6 +60,17 @@ def drawn(fit, n: int, rng: np.random.Generator) -> list:
     if isinstance(model, Piecewise):
         values = _rising(values, model)
     return [model.with_parameters(**row) for row in values.to_dict("records")]
+
+
+def together(arrays: list[np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
+    """Return arrays of one length, or raise ValueError for lengths that do not go together."""
+    try:
+        return list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        lengths = " and ".join(str(len(values)) for values in arrays)
+        raise ValueError(
+            f"{' and '.join(names)}: expected as many of each, or one of either, got {lengths}"
+        ) from None
 
 
 def share(level: float) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from .checks import shown
 from .units import GB, MS, US, format_bytes
 
 NS = 1e-9
@@ -32,7 +33,7 @@ def fit_card(fit, held_out=None) -> pd.DataFrame:
         "worst relative error": (f"{errors.max():.3g}", "%"),
     }
     if held_out is not None:
-        out = 100 * np.abs(np.asarray(held_out, float))
+        out = 100 * _errors(held_out)
         text = f"median {np.median(out):.3g}, mean {out.mean():.3g}, worst {out.max():.3g}"
         lines["held-out relative error"] = (text, "%")
     lines["points"] = (str(len(rows)), f"and {len(fit.set_aside)} set aside")
@@ -53,6 +54,20 @@ def unit_of(name: str, x: str) -> tuple[float, str]:
 def number(value: float) -> str:
     """Return a number as a card shows it, blank when there is none."""
     return f"{value:.4g}" if np.isfinite(value) else ""
+
+
+def _errors(held_out) -> np.ndarray:
+    """Return the sizes of relative errors, or raise ValueError for what is none."""
+    try:
+        out = np.abs(np.asarray(held_out, float)).ravel()
+    except (TypeError, ValueError):
+        out = np.array([])
+    if not (len(out) and np.isfinite(out).all()):
+        raise ValueError(
+            f"held_out: expected one or more finite relative errors, got {shown(held_out)}; "
+            "pass held_out(fit)['relative_error']"
+        )
+    return out
 
 
 def _parameter_lines(fit) -> dict:

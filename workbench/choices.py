@@ -2,11 +2,13 @@
 
 import warnings
 from functools import partial
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from .bands import share, together
 from .checks import numbers, shown
 from .costs import (
     Affine,
@@ -78,8 +80,8 @@ def _folds(rows: pd.DataFrame, inputs: tuple[str, ...], leave: str, most: int | 
                 "largest, which are all; time smaller ones"
             )
         return np.where(sizes > limit, f"{inputs[0]} above {limit:.6g}", "")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 2):
-        raise ValueError(f"folds: expected a whole number from 2 up, got {shown(most)}")
+    if most is not None:
+        _refuse_count(most, "folds", least=2)
     values, place = np.unique(rows[leave].to_numpy(float), return_inverse=True)
     if len(values) < 2:
         raise ValueError(
@@ -88,6 +90,11 @@ def _folds(rows: pd.DataFrame, inputs: tuple[str, ...], leave: str, most: int | 
     if most is None or len(values) <= most:
         return np.array([f"{leave} {value:.15g}" for value in values], dtype=object)[place]
     return np.array([f"{leave} {k} of {most}" for k in range(1, most + 1)], object)[place % most]
+
+
+def _refuse_count(value, name: str, least: int):
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}: expected a whole number from {least} up, got {shown(value)}")
 
 
 def _left_out(fit: Fit, rows: pd.DataFrame, out: np.ndarray, name: str) -> pd.DataFrame:
@@ -376,8 +383,8 @@ def next_measurement(
     """
     _refuse_fit(fit, "fit")
     _refuse_spread(fit)
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"n: expected a whole number from 1 up, got {shown(n)}")
+    _refuse_count(n, "n", least=1)
+    level = share(level)
     wanted = _points(fit, target, "target")
     offered = (
         _offered(fit, wanted) if candidates is None else _points(fit, candidates, "candidates")
@@ -391,14 +398,14 @@ def next_measurement(
         raise ValueError("candidates: expected messages of two workers or more that take time")
     now = fit.estimate.margin(level) * np.sqrt(slopes @ fit.estimate.covariance @ slopes)
     z = tangent(fit.model, *offered)[names].to_numpy()
-    share = _left_after(fit, names, slopes, z * whitening(seconds, seconds, fit.method)[:, None], n)
+    left = _left_after(fit, names, slopes, z * whitening(seconds, seconds, fit.method)[:, None], n)
     # what depends on a price that the rows leave free is spent on finding that price
-    share = np.where(np.isinf(forecast["extrapolated"]), 1.0, share)
+    left = np.where(np.isinf(forecast["extrapolated"]), 1.0, left)
     workers = offered[1] if len(offered) > 1 else 1
     whole = (values.astype(int) if (values % 1 == 0).all() else values for values in offered)
     table = pd.DataFrame(dict(zip(fit.inputs, whole, strict=True)))
     table = table.assign(
-        band_now_s=now, band_after_s=now * share, gain=1 - share, cluster_s=n * seconds * workers
+        band_now_s=now, band_after_s=now * left, gain=1 - left, cluster_s=n * seconds * workers
     )
     return table.sort_values(["gain", "cluster_s"], ascending=[False, True], ignore_index=True)
 
@@ -430,12 +437,14 @@ def _points(fit: Fit, given, what: str) -> list[np.ndarray]:
         given = [given[name] for name in fit.inputs]
     elif not isinstance(given, tuple | list) or len(given) != len(fit.inputs):
         raise ValueError(
-            f"{what}: expected ({', '.join(fit.inputs)}) or a table with these columns, "
+            f"{what}: expected a tuple of {', '.join(fit.inputs)}, or a table with these columns; "
             f"got {shown(given)}"
         )
     pairs = zip(fit.inputs, given, strict=True)
     arrays = [np.atleast_1d(numbers(values, f"{what}: {name}")).ravel() for name, values in pairs]
-    return list(np.broadcast_arrays(*arrays))
+    if not all(map(len, arrays)):
+        raise ValueError(f"{what}: expected one message or more, got none")
+    return together(arrays, fit.inputs)
 
 
 def _offered(fit: Fit, wanted: list[np.ndarray]) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from .costs import BatchTime, Interpolated, Piecewise, Ring
 from .estimates import Estimate, Method, infer, solve
 from .iterations import medians
 from .regimes import shaped, steps, tangent
-from .screening import known, screen, warn_of_copies
+from .screening import LONGEST, known, screen, warn_of_copies
 from .tables import check
 from .units import GB, US
 
@@ -99,7 +99,7 @@ class Fit:
         parameters leave no spread. Raises ValueError for a name that is no parameter.
         """
         values, covariance = self.estimate.values, self.estimate.covariance
-        if name not in (known := self.parameters()):
+        if name not in [*(known := self.parameters())]:
             known = ", ".join(known) or "it has none"
             raise ValueError(f"interval: expected a parameter ({known}), got {shown(name)}")
         if name not in covariance or name in self.estimate.undetermined or self.estimate.dof < 1:
@@ -212,10 +212,21 @@ def fit_batch_time(
     unknown, or rows that all have the same x.
     """
     how = Method(method, weights, quantile)
+    check(table, {"seconds": "s"}, "table")
     named = x or next((name for name in ("n_samples", "batch") if name in table), "batch")
-    check(table, {named: "samples of the batch", "seconds": "s"}, "table")
-    known(table, "seconds", np.ones(len(table), bool), above=0.0, what="table")
-    values = known(table, named, np.ones(len(table), bool), above=-1e-300, what="table")
+    check(table, {named: "samples of the batch"}, "table")
+    if named == "seconds":
+        raise ValueError("x: expected the column of the batch, got that of the times, 'seconds'")
+    every = np.ones(len(table), bool)
+    seconds = known(table, "seconds", every, above=0.0, what="table")
+    values = known(table, named, every, above=-1e-300, what="table")
+    if (seconds > LONGEST).any():
+        row = int((seconds > LONGEST).argmax())
+        raise ValueError(
+            f"table: seconds of row {row}: {seconds[row]:.6g} s is longer than a day. Times are in "
+            "s: convert them"
+        )
+    table = table.assign(**{named: values, "seconds": seconds})
     if len(np.unique(values)) < 2:
         raise ValueError(
             f"table: {named}: expected two or more different values, got {len(np.unique(values))}; "
@@ -229,8 +240,8 @@ def fit_batch_time(
 
 
 def _fit(measurements, op: str, kind, min_bytes: float, how: Method, outliers: str) -> Fit:
+    _refuse_arguments(op, min_bytes)
     table = _measured(measurements, op)
-    _refuse_arguments(table, min_bytes)
     rows, set_aside = screen(table, op, min_bytes, outliers)
     if len(rows) < 2:
         raise ValueError(
@@ -244,7 +255,7 @@ def _fit(measurements, op: str, kind, min_bytes: float, how: Method, outliers: s
         model, estimate = _estimated(model, rows, ("nbytes", "n_workers"), how)
         _refuse_undetermined(estimate, _left(len(rows), set_aside))
     _warn_of_held(model, estimate)
-    if table is measurements:
+    if isinstance(measurements, pd.DataFrame):
         warn_of_copies(rows, table)
     return Fit(model, estimate.results, rows, set_aside, estimate, how, again=again)
 
@@ -288,7 +299,8 @@ def _joined(model: Interpolated, rows: pd.DataFrame) -> Estimate:
 def _measured(measurements, op: str) -> pd.DataFrame:
     """Return the MEASUREMENTS table, or that of a run."""
     if isinstance(measurements, pd.DataFrame):
-        return measurements
+        labels = set(measurements.index.names) & set(measurements.columns)
+        return measurements.reset_index(drop=True) if labels else measurements
     if not hasattr(measurements, "events"):
         raise ValueError(
             f"measurements: expected a DataFrame, got {shown(measurements)}; "
@@ -297,7 +309,9 @@ def _measured(measurements, op: str) -> pd.DataFrame:
     return medians(measurements, op)
 
 
-def _refuse_arguments(table: pd.DataFrame, min_bytes):
+def _refuse_arguments(op, min_bytes):
+    if not isinstance(op, str):
+        raise ValueError(f"op: expected the name of a collective, got {shown(op)}; all_reduce, say")
     expected = "min_bytes: expected one finite number of bytes"
     if not np.isfinite(one_number(min_bytes, expected, "write 1 MiB as 1 * MIB")):
         raise ValueError(f"{expected}, got {shown(min_bytes)}")

@@ -12,9 +12,22 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from .checks import shown
-from .costs import Interpolated, Link, NodesCost, Piecewise, Ring
+from .costs import (
+    FlatRing,
+    HalvingDoubling,
+    Hierarchical,
+    Interpolated,
+    Link,
+    NodesCost,
+    ParameterServer,
+    Piecewise,
+    Ring,
+    Tree,
+)
 from .estimates import Method, solve
+from .screening import known
 
+ALL_REDUCE = (HalvingDoubling, Tree, ParameterServer, NodesCost)  # costs of no other collective
 MOST_BREAKS, CANDIDATES = 6, 100
 EXACT = 1e-8  # a mean squared relative residual below this is as good as none
 
@@ -24,30 +37,55 @@ def shaped(kind, op: str, rows: pd.DataFrame):
 
     Raises ValueError for what is no kind of cost, or an instance of another op.
     """
-    if isinstance(kind, type) and issubclass(kind, NodesCost):
-        link = Link(0.0, 0.0)
-        return kind(link, link, node_boundary(rows, lambda n: kind(link, link, n)))
-    if kind is Piecewise:
-        kind = Piecewise(_with_op(Ring, op), breaks=None)
-    if isinstance(kind, Piecewise):
-        return find_regimes(kind, rows) if kind.breaks is None else kind
     if kind is Interpolated:
         return Interpolated(rows)
-    if hasattr(kind, "parameters") and not isinstance(kind, type):  # an instance
-        if getattr(kind, "op", op) != op:
-            raise ValueError(f"kind: expected a cost of {op}, got one of {kind.op}")
-        return kind
-    made = _with_op(kind, op)(Link(0.0, 0.0)) if callable(kind) and kind is not Link else None
-    if not hasattr(made, "parameters"):
-        raise ValueError(
-            f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
-            "write kind=Ring"
-        )
+    if kind in (Hierarchical, FlatRing):
+        link = Link(0.0, 0.0)
+        made = kind(link, link, 1)
+    elif isinstance(kind, Piecewise) or kind is Piecewise:
+        kind = Piecewise(breaks=None) if kind is Piecewise else kind
+        kind = made = replace(kind, kind=_with_op(kind.kind, op))
+    else:
+        made = _made(kind, op)
+    _refuse_other(made, op, kind)
+    if isinstance(made, NodesCost) and isinstance(kind, type):
+        return kind(link, link, node_boundary(rows, lambda n: kind(link, link, n)))
+    if isinstance(made, Piecewise) and made.breaks is None:
+        return find_regimes(made, rows)
     return made
+
+
+def _made(kind, op: str):
+    """Return an instance as it is, a cost of a class or a callable, or None for what is neither."""
+    if hasattr(kind, "parameters") and not isinstance(kind, type):
+        return kind
+    try:
+        return _with_op(kind, op)(Link(0.0, 0.0)) if kind is not Link else None
+    except (TypeError, ValueError, AttributeError):
+        return None
 
 
 def _with_op(kind, op: str):
     return partial(Ring, op=op) if kind is Ring else kind
+
+
+def _refuse_other(made, op: str, kind):
+    """Raise ValueError for what is no cost of two inputs, or a cost of another collective."""
+    plain = made.kind(Link(0.0, 0.0)) if isinstance(made, Piecewise) else made
+    try:
+        known = hasattr(plain, "with_parameters") and plain.columns(np.ones(1), np.full(1, 2.0))
+    except (TypeError, AttributeError):
+        known = False
+    if not known:
+        raise ValueError(
+            f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
+            "write kind=Ring"
+        )
+    only = "all_reduce" if isinstance(plain, ALL_REDUCE) else op
+    if (found := getattr(plain, "op", only)) != op:
+        raise ValueError(
+            f"kind: expected a cost of {op}, got one of {found}; write kind=Ring, the ring of {op}"
+        )
 
 
 def tangent(model, *at) -> pd.DataFrame:
@@ -330,8 +368,15 @@ def node_boundary(rows: pd.DataFrame, make) -> int:
     of absolute log residuals is taken, if BIC (of Laplace errors) prefers it to no boundary. It is
     the largest number seen on one node, which may be less than a node holds.
     """
-    nodes = pd.to_numeric(rows["n_nodes"], errors="coerce").to_numpy(float, na_value=np.nan)
+    wanted = rows["n_nodes"].notna().to_numpy()
+    nodes = np.where(wanted, known(rows, "n_nodes", wanted, 0.0, "rows to fit", whole=True), np.nan)
     n_workers = rows["n_workers"].to_numpy(float)
+    if (nodes > n_workers).any():
+        row = int((nodes > n_workers).argmax())
+        raise ValueError(
+            f"rows to fit: n_nodes of row {row}: expected at most its {n_workers[row]:g} "
+            f"workers, got {nodes[row]:g}. Correct the row, or leave n_nodes <NA> where unknown"
+        )
     if not np.isnan(nodes).any():
         return int(np.ceil(n_workers / nodes).max())
     counts, seconds = np.unique(n_workers), rows["seconds"].to_numpy(float)

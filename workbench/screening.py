@@ -1,9 +1,11 @@
 """Which MEASUREMENTS are fitted, and why the others are set aside: nothing is dropped unsaid."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_any_real_numeric_dtype
 
 from .checks import shown
 from .tables import MEASUREMENTS, check
@@ -11,7 +13,8 @@ from .units import format_bytes, format_seconds
 
 FACTOR, DEVIATIONS = 1.5, 5.0  # a row further off than both from its neighbours is set aside,
 BESIDE = 1.2  # unless it is within this factor of one of them
-FASTEST, SLOWEST = 1e13, 1e4  # bytes/s: beyond any link there is, and below any that trains
+FASTEST, SLOWEST = 1e13, 1e5  # bytes/s: beyond any link there is, and below any that trains
+LONGEST = 86400.0  # s, of a message
 OUTLIERS = ("set aside", "keep")
 
 
@@ -21,22 +24,31 @@ def screen(
     """Return the rows to fit and the rows set aside, the latter with the reason in column why.
 
     Set aside are rows of another op, of a lone worker, without bytes, below min_bytes, and, unless
-    outliers="keep", those `strays` names. Raises ValueError for a time that is not positive, an
-    unknown size or number of workers, and times whose units are mixed up, each with its row.
+    outliers="keep", those `strays` names. Columns of the rows to fit are numbers, whatever they
+    were written as. Raises ValueError for a time that is not positive, an unknown size or number of
+    workers, and times whose units are mixed up, each with its row.
     """
     if outliers not in OUTLIERS:
         raise ValueError(
             f"outliers: expected one of {', '.join(map(repr, OUTLIERS))}; got {shown(outliers)}"
         )
-    why = _reasons(measurements, op, min_bytes)
+    check(measurements, MEASUREMENTS, "measurements")
+    why, numbers = _reasons(measurements, op, min_bytes)
     fitted = np.flatnonzero(why == "")
-    rows = measurements.iloc[fitted]
-    seconds = rows["seconds"].to_numpy(float)
-    refuse_units(rows, fitted)
+    nbytes, n_workers, seconds = (values[fitted] for values in numbers.values())
+    refuse_units(nbytes, n_workers, seconds, fitted)
     if outliers == "set aside":
-        why[fitted] = strays(rows["nbytes"], rows["n_workers"], seconds)
+        why[fitted] = strays(nbytes, n_workers, seconds)
     kept = why == ""
-    return measurements[kept], measurements.assign(why=pd.array(why, dtype="str"))[~kept]
+    return _plain(measurements[kept]), measurements.assign(why=pd.array(why, dtype="str"))[~kept]
+
+
+def _plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows whose sizes, workers and times are of a numeric type."""
+    for name in ("nbytes", "n_workers", "seconds"):
+        if not is_any_real_numeric_dtype(rows[name].dtype):
+            rows = rows.assign(**{name: pd.to_numeric(rows[name].astype(object))})
+    return rows
 
 
 def strays(nbytes, n_workers, seconds) -> np.ndarray:
@@ -106,34 +118,76 @@ def _neighbourly(x: np.ndarray, y: np.ndarray, often: np.ndarray) -> tuple[np.nd
     return y - expected, often | (np.abs(y - inside) > np.log(BESIDE))
 
 
-def refuse_units(rows: pd.DataFrame, numbers: np.ndarray):
+def refuse_units(nbytes, n_workers, seconds, rows: np.ndarray):
     """Raise ValueError for bandwidths no link has, and for times that jump by 1e3 or 1e6.
 
-    numbers : the place of each row in the caller's table, named in the message
+    rows : the place of each timing in the caller's table, named in the message
     """
-    nbytes, seconds = rows["nbytes"].to_numpy(float), rows["seconds"].to_numpy(float)
     bandwidth = nbytes / seconds
     large = nbytes >= 1e6  # a small message is slow by its latency alone
     for wrong, what in (
+        (nbytes < 1, "and less than a byte"),
         (bandwidth > FASTEST, "faster than any link"),
         (large & (bandwidth < SLOWEST), "slower than any link that trains"),
+        (seconds > LONGEST, "and longer than a day"),
     ):
         if wrong.any():
-            row = int(wrong.argmax())
-            raise ValueError(
-                f"measurements: row {numbers[row]}: {format_bytes(nbytes[row])} in "
-                f"{seconds[row]:.6g} s is {bandwidth[row]:.3g} bytes/s, {what}. "
-                "Times are in s and sizes in bytes: convert them"
-            )
-    for n in rows["n_workers"].unique():
-        mine = np.flatnonzero((rows["n_workers"] == n).to_numpy())
-        _refuse_jumps(nbytes[mine], seconds[mine], numbers[mine])
+            _refuse_time(int(wrong.argmax()), nbytes, seconds, rows, what)
+    curves = {}
+    for n in np.unique(n_workers):
+        mine = np.flatnonzero(n_workers == n)
+        mine = mine[np.lexsort((seconds[mine], nbytes[mine]))]
+        _refuse_slope(mine, nbytes, seconds, rows)
+        _refuse_jumps(nbytes[mine], seconds[mine], rows[mine])
+        curves[n] = mine
+    for (n, few), (more, many) in itertools.pairwise(curves.items()):
+        _refuse_shift(n, few, more, many, nbytes, seconds, rows)
+
+
+def _refuse_time(at: int, nbytes, seconds, rows, what: str):
+    raise ValueError(
+        f"measurements: row {rows[at]}: {nbytes[at]:.6g} bytes in {seconds[at]:.6g} s is "
+        f"{nbytes[at] / seconds[at]:.3g} bytes/s, {what}. Times are in s and sizes in bytes: "
+        "convert them"
+    )
+
+
+def _refuse_slope(mine, nbytes, seconds, rows):
+    """Raise ValueError where larger messages take so much longer that sizes cannot be in bytes."""
+    first, last = mine[0], mine[-1]
+    more, longer = nbytes[last] - nbytes[first], seconds[last] - seconds[first]
+    if seconds[last] > 10 * seconds[first] and longer > more / SLOWEST:
+        what = f"slower than any link that trains, beside row {rows[first]}"
+        _refuse_time(last, nbytes, seconds, rows, what)
+
+
+def _refuse_shift(n, few, more, many, nbytes, seconds, rows):
+    """Raise ValueError where all times of one number of workers are about 1e3 off the next's.
+
+    More workers take as long or longer: by as many hops, or by a link some hundred times slower.
+    """
+    x, y = np.log(nbytes), np.log(seconds)
+    both = (x[many] >= x[few[0]]) & (x[many] <= x[few[-1]])
+    if not both.any():
+        return
+    rise = float(np.median(y[many][both] - np.interp(x[many][both], x[few], y[few])))
+    if -np.log(100) < rise < np.log(400 * (more - 1) / (n - 1)):
+        return
+    at = many[both][0]
+    word = f"{np.exp(rise):.3g} times as long as" if rise > 0 else f"1/{np.exp(-rise):.3g} of"
+    raise ValueError(
+        f"measurements: row {rows[at]}: {format_bytes(nbytes[at])} in "
+        f"{format_seconds(seconds[at])}; {more:.6g} workers take {word} {n:.6g} workers at the "
+        "same sizes, so units are mixed up. Convert all to s"
+    )
 
 
 def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, numbers: np.ndarray):
-    """Raise ValueError where two or more rows are about 1e3 or 1e6 times off the others."""
-    order = np.lexsort((seconds, nbytes))
-    rise, jump = np.diff(np.log(nbytes[order])), np.diff(np.log(seconds[order]))
+    """Raise ValueError where two or more rows are about 1e3 or 1e6 times off the others.
+
+    The rows are in the order of their sizes.
+    """
+    rise, jump = np.diff(np.log(nbytes)), np.diff(np.log(seconds))
     thousand, slack = np.log(1e3), np.log(3)
     thousands = np.rint((jump - rise / 2) / thousand)
     rest = jump - thousands * thousand  # what is left goes at most in step with size
@@ -144,8 +198,8 @@ def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, numbers: np.ndarray):
     odd = level != values[count.argmax()]
     if odd.sum() < 2:
         return
-    first = order[odd.argmax()]
-    beside = order[np.flatnonzero(~odd)[np.abs(np.flatnonzero(~odd) - odd.argmax()).argmin()]]
+    first, others = odd.argmax(), np.flatnonzero(~odd)
+    beside = others[np.abs(others - first).argmin()]
     raise ValueError(
         f"measurements: row {numbers[first]}: {format_bytes(nbytes[first])} in "
         f"{format_seconds(seconds[first])}, but row {numbers[beside]}: "
@@ -168,36 +222,48 @@ def warn_of_copies(rows: pd.DataFrame, table: pd.DataFrame):
         )
 
 
-def _reasons(measurements: pd.DataFrame, op: str, min_bytes: float) -> np.ndarray:
-    """Return why each row is set aside, empty for a row to fit."""
-    check(measurements, MEASUREMENTS, "measurements")
+def _reasons(measurements: pd.DataFrame, op: str, min_bytes: float) -> tuple[np.ndarray, dict]:
+    """Return why each row is set aside, empty for a row to fit, and the columns as floats."""
     other = (measurements["op"] != op).to_numpy()
     if other.all():
         found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
         raise ValueError(f"measurements: op: expected rows of {op}, found {found}")
-    known(measurements, "seconds", ~other, above=0.0)
+    seconds = known(measurements, "seconds", ~other, above=0.0)
     nbytes = known(measurements, "nbytes", ~other, above=-1.0)
-    n_workers = known(measurements, "n_workers", ~other, above=0.0)
+    n_workers = known(measurements, "n_workers", ~other, above=0.0, whole=True)
     reasons = {
         f"op is not {op}": other,
         "a lone worker sends nothing": n_workers == 1,
         "no byte moved": nbytes == 0,
         f"below min_bytes, {format_bytes(min_bytes)}": nbytes < min_bytes,
     }
-    return np.select(list(reasons.values()), list(reasons), "").astype(object)
+    why = np.select(list(reasons.values()), list(reasons), "").astype(object)
+    return why, {"nbytes": nbytes, "n_workers": n_workers, "seconds": seconds}
 
 
 def known(
-    table: pd.DataFrame, name: str, wanted: np.ndarray, above: float, what: str = "measurements"
+    table: pd.DataFrame,
+    name: str,
+    wanted: np.ndarray,
+    above: float,
+    what: str = "measurements",
+    whole: bool = False,
 ) -> np.ndarray:
     """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
-    values = pd.to_numeric(table[name], errors="coerce").astype("Float64")
+    if table[name].dtype.kind in "mMbc":
+        raise ValueError(
+            f"{what}: {name}: expected plain numbers, got {table[name].dtype}. Convert the column"
+        )
+    column = table[name]
+    column = column if is_any_real_numeric_dtype(column.dtype) else column.astype(object)
+    values = pd.to_numeric(column, errors="coerce").astype("Float64")
     values = values.to_numpy(float, na_value=np.nan)
     wrong = wanted & ~((values > above) & (values < np.inf))
+    wrong |= wanted & whole & (values != np.floor(values))
     if wrong.any():
-        row = int(wrong.argmax())
+        row, kind = int(wrong.argmax()), "whole" if whole else "known"
         raise ValueError(
-            f"{what}: {name} of row {row}: expected a known number above {above:g}, "
+            f"{what}: {name} of row {row}: expected a {kind} number above {above:g}, "
             f"got {table[name].iloc[row]}. Correct the row or drop it"
         )
     return values

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from .bands import share
 from .checks import shown
 from .intervals import union
 from .tables import check
@@ -63,14 +64,16 @@ def fit_slowdown(run, by: str = "name", level: float = 0.95) -> Slowdown:
     ones beside communication, that shows as slowdown; by="place" takes the name and its place
     within the iteration, which holds the shape fixed and needs several iterations.
 
-    Raises ValueError for missing columns or another `by`.
+    Raises ValueError for missing columns, times on a device that are not finite, or another `by`.
     """
     if by not in ("name", "place"):
         raise ValueError(f"by: expected 'name' or 'place', got {shown(by)}")
+    level = share(level)
     events = check(getattr(run, "events", run), _NEEDED, "events")
+    _refuse_times(events)
     kernels = _kernels(events, by)
-    share = kernels["share"].groupby(kernels["kernel"])
-    kernels = kernels[share.transform("max") - share.transform("min") > 0.1]
+    shares = kernels["share"].groupby(kernels["kernel"])
+    kernels = kernels[shares.transform("max") - shares.transform("min") > 0.1]
     beside = int((kernels["share"] > 0.5).sum())
     counts = kernels["kernel"].nunique(), beside, len(kernels) - beside
     dof = len(kernels) - counts[0] - 1
@@ -80,6 +83,19 @@ def fit_slowdown(run, by: str = "name", level: float = 0.95) -> Slowdown:
     reach = student.ppf(0.5 + level / 2, dof) * deviation
     factor, low, high = (float(np.exp(log_k + shift)) for shift in (0, -reach, reach))
     return Slowdown(factor, low, high, *counts, "log durations, a constant a kernel; HC3")
+
+
+def _refuse_times(events: pd.DataFrame):
+    for name in ("start_s", "end_s"):
+        column = events.loc[events["stream"] >= 0, name]
+        numeric = pd.api.types.is_any_real_numeric_dtype(column.dtype)
+        wrong = ~np.isfinite(column.to_numpy(float, na_value=np.nan)) if numeric else [True]
+        if len(column) and np.any(wrong):
+            row = column.index[int(np.argmax(wrong))]
+            raise ValueError(
+                f"events: {name} of row {row}: expected finite s, got {shown(column.loc[row])}. "
+                "Correct the row or drop it"
+            )
 
 
 def _kernels(events: pd.DataFrame, by: str) -> pd.DataFrame:

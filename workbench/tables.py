@@ -74,7 +74,7 @@ LEDGER = {
 
 
 def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
-    """Return the table when it has the columns, else raise a ValueError naming the missing ones."""
+    """Return the table when it has the columns, each once, else raise a ValueError naming them."""
     if not isinstance(table, pd.DataFrame):
         advice = ". Pass its table: run.events" if hasattr(table, "events") else ""
         advice = advice or ". Read it first" * isinstance(table, str)
@@ -87,4 +87,7 @@ def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
             "" if len(table.columns) <= 12 else ", ..."
         )
         raise ValueError(f"{what}: missing column {wanted}{more}. Found: {found or 'no column'}")
+    twice = table.columns[table.columns.duplicated()].intersection(list(columns))
+    if len(twice):
+        raise ValueError(f"{what}: column {twice[0]} is there more than once. Drop or rename one")
     return table
