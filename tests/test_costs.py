@@ -629,6 +629,16 @@ def test_a_dip_in_the_measurements_is_filled():
     assert Interpolated(rows)([1, 10, 100], 2) == pytest.approx([2e-3, 2e-3, 4e-3])
 
 
+def test_scaled_times_are_those_of_a_scaled_table(rng):
+    repeated = pd.concat([TIMED, TIMED.assign(seconds=TIMED["seconds"] * 1.5), TIMED.head(3)])
+    factors = rng.lognormal(0, 0.5, (4, len(repeated)))
+    nbytes, n = rng.integers(1, 2**30, 50), rng.integers(1, 70, 50)
+    for factor, cost in zip(factors, Interpolated(repeated).scaled(factors), strict=True):
+        alone = Interpolated(repeated.assign(seconds=repeated["seconds"] * factor))
+        assert cost(nbytes, n).tolist() == pytest.approx(alone(nbytes, n).tolist(), rel=1e-12)
+        assert cost.table.equals(alone.table)
+
+
 def test_an_interpolated_cost_of_many_pairs_is_that_of_each(rng):
     table = pd.concat([TIMED, TIMED.assign(seconds=TIMED["seconds"] * 1.5)])
     cost, n = Interpolated(table), rng.integers(1, 70, 200)

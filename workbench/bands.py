@@ -47,10 +47,8 @@ def drawn(fit, n: int, rng: np.random.Generator) -> list:
             "draws: as many points as parameters leave no spread to draw from; time more sizes"
         )
     if isinstance(model, Interpolated):
-        rows, noise = fit.measurements, estimate.sigma
-        times = rows["seconds"].to_numpy(float)
-        factors = np.exp(noise * rng.standard_normal((n, len(rows))))
-        return [Interpolated(rows.assign(seconds=times * factor)) for factor in factors]
+        noise = rng.standard_normal((n, len(fit.measurements)))
+        return Interpolated(fit.measurements).scaled(np.exp(estimate.sigma * noise))
     names = list(estimate.covariance)
     moves = rng.standard_normal((n, len(names))) @ _root(estimate.covariance).T
     # a t distribution, as that of the intervals: one spread a draw, of as many degrees of freedom

@@ -11,6 +11,7 @@ seconds is the bus bandwidth of nccl-tests. A lone worker sends nothing: every c
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -464,8 +465,20 @@ class Interpolated:
     table: pd.DataFrame = field(repr=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "_curves", _curves(self.table))
+        object.__setattr__(self, "_curves", _curves(self.table)[0])
         object.__setattr__(self, "_ring", Ring(Link(0.0, 0.0), _op_of(self.table)))
+
+    def scaled(self, factors: np.ndarray) -> "list[Interpolated]":
+        """Return a cost for each row of factors, shape (costs, rows of the table), all above 0.
+
+        It is Interpolated(table) with each time of the table times its factor, found together.
+        """
+        seconds = self.table["seconds"].to_numpy(float) * factors
+        found = [copy(self) for _ in seconds]
+        for cost, times, curves in zip(found, seconds, _curves(self.table, factors), strict=True):
+            object.__setattr__(cost, "table", self.table.assign(seconds=times))
+            object.__setattr__(cost, "_curves", curves)
+        return found
 
     def __call__(self, nbytes, n_workers):
         """Return the seconds of a message, broadcast over both."""
@@ -515,10 +528,10 @@ def _op_of(table: pd.DataFrame) -> str:
     return ops[0]
 
 
-def _curves(table: pd.DataFrame) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """Return n_workers -> (log bytes, log seconds), both rising, of rows that send something.
+def _curves(table: pd.DataFrame, factors=1.0) -> list[dict[float, tuple[np.ndarray, np.ndarray]]]:
+    """Return n_workers -> (log bytes, log seconds), both rising, for each row of factors.
 
-    The last point is far beyond the largest message, at its bandwidth.
+    Of rows that send something. The last point is far beyond the largest message, at its bandwidth.
     """
     if not isinstance(table, pd.DataFrame):
         raise ValueError(f"Interpolated table: expected a DataFrame, got {shown(table)}")
@@ -532,19 +545,35 @@ def _curves(table: pd.DataFrame) -> dict[float, tuple[np.ndarray, np.ndarray]]:
     sent = np.flatnonzero((n > 1) & (nbytes > 0))
     if not len(sent):
         raise ValueError("Interpolated table: expected rows of 2 workers or more, found none")
-    order = sent[np.lexsort((seconds[sent], nbytes[sent], n[sent]))]
-    n, nbytes, seconds = n[order], nbytes[order], seconds[order]
+    order = sent[np.lexsort((nbytes[sent], n[sent]))]
+    n, nbytes = n[order], nbytes[order]
     first = np.flatnonzero((np.diff(n, prepend=0) != 0) | (np.diff(nbytes, prepend=0) != 0))
-    twice = first + np.append(first[1:], len(n)) - 1  # of the places of the middle
-    medians = (seconds[twice // 2] + seconds[(twice + 1) // 2]) / 2
-    x, y = np.log([nbytes[first], medians])
+    x, y = (
+        np.log(nbytes[first]),
+        np.log(_medians(np.atleast_2d(seconds * factors)[:, order], first)),
+    )
     counts, begins = np.unique(n[first], return_index=True)
     ends = np.append(begins[1:], len(first))
     for low, high in zip(begins, ends, strict=True):
-        np.maximum.accumulate(y[low:high], out=y[low:high])
-    cuts = ends[:-1] + np.arange(1, len(ends))
-    x, y = (np.split(np.insert(v, ends, v[ends - 1] + _FAR), cuts) for v in (x, y))
-    return dict(zip(counts.tolist(), zip(x, y, strict=True), strict=True))
+        np.maximum.accumulate(y[:, low:high], axis=1, out=y[:, low:high])
+    x, y = (np.insert(v, ends, v[..., ends - 1] + _FAR, axis=-1) for v in (x, y))
+    spans = [
+        slice(low + k, high + k + 1) for k, (low, high) in enumerate(zip(begins, ends, strict=True))
+    ]
+    return [
+        {at: (x[span], of[span]) for at, span in zip(counts.tolist(), spans, strict=True)}
+        for of in y
+    ]
+
+
+def _medians(values: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the medians of groups of consecutive columns that begin at first."""
+    sizes = np.diff(first, append=values.shape[1])
+    medians = np.empty((len(values), len(first)))
+    for size in np.unique(sizes):
+        groups = np.flatnonzero(sizes == size)
+        medians[:, groups] = np.median(values[:, first[groups, None] + np.arange(size)], axis=2)
+    return medians
 
 
 @dataclass(frozen=True)
