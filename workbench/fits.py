@@ -175,7 +175,8 @@ def fit_collective(
     op : the collective to fit; a Ring is a ring of that collective
     kind : a class of cost, Link -> cost, or an instance, whose structure is kept and whose numbers
         are fitted. Of the classes Piecewise, Hierarchical and FlatRing the structure is found from
-        the rows: breaks and floor by BIC, workers a node from n_nodes or from the step in price.
+        the rows: breaks and floor by BIC3 and AICc, workers a node from n_nodes or the step in
+        price.
         `Piecewise(Tree, breaks=None)` finds the regimes of a tree
     min_bytes : smaller messages are set aside, bytes
     method : "wls" (least squares), "huber" (robust) or "quantile" (regression of `quantile`)

@@ -1,4 +1,4 @@
-"""Where the price of a hop changes: breakpoints and floor by BIC, and the boundary of a node.
+"""Where the price of a hop changes: breakpoints and floor, and the boundary of a node.
 
 What is found here is the structure of a cost; its numbers are fitted in fits, where breaks and
 floor also count as estimated, so that they widen the other intervals.
@@ -133,11 +133,10 @@ def _each(kind: Piecewise, rows: pd.DataFrame) -> np.ndarray:
 
 
 def find_regimes(kind: Piecewise, rows: pd.DataFrame) -> Piecewise:
-    """Return a Piecewise with the breaks, and with several numbers of workers the floor, BIC picks.
+    """Return a Piecewise with the breaks and, with several numbers of workers, the floor found.
 
-    BIC = n log(sum of squared relative residuals / n) + log n times the parameters, of which a
-    break is two, its place and a slope. With one number of workers a floor cannot be told from
-    alpha and is left out.
+    Those of the least `_criterion`. With one number of workers a floor cannot be told from alpha
+    and is left out.
     """
     plain = kind.kind(Link(0.0, 0.0)).columns(rows["nbytes"], rows["n_workers"])
     hops, seconds = plain["alpha"], rows["seconds"].to_numpy(float)
@@ -164,11 +163,11 @@ def find_regimes(kind: Piecewise, rows: pd.DataFrame) -> Piecewise:
 
 
 def _above(kind, low, each, hops, seconds, points) -> tuple[Piecewise, float]:
-    """Return a Piecewise with the floor of the low rows and the regimes of the others; its BIC."""
+    """Return a Piecewise with the low rows' floor, the others' regimes, and its criterion."""
     found, _ = find_breaks(each[~low], (seconds / hops)[~low])
     trial = _built(kind, found, float(seconds[low].mean()))
     squares = np.sum((seconds / trial(*points) - 1) ** 2)
-    return trial, _bic(squares, len(seconds), 3 + 2 * len(trial.breaks))
+    return trial, _criterion(squares, len(seconds), 3 + 3 * len(trial.breaks))
 
 
 def _without_floor(model: Piecewise) -> Piecewise:
@@ -202,10 +201,11 @@ def _floors(each: np.ndarray, hops: np.ndarray, seconds: np.ndarray):
 
 
 def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
-    """Return (breaks, (alpha, beta_1, ..)) of the price of a hop of x bytes, and their BIC.
+    """Return (breaks, (alpha, beta_1, ..)) of the price of a hop of x bytes, and their criterion.
 
-    Breaks are added one by one, each time moving all of them to where they fit best, as long as BIC
-    falls. Errors are relative, and no slope is below 0.
+    Breaks are added one by one, each time moving all of them to where they fit best, as long as the
+    criterion falls. Errors are relative, no slope is below 0, and the first and the last segment
+    hold three sizes or more.
     """
     order = np.argsort(x, kind="stable")
     x, price = x[order], price[order]
@@ -228,10 +228,10 @@ def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
 
 
 def _one_more(x, price, w, grid, places, zooms: int) -> tuple[np.ndarray, float]:
-    """Return the breaks and one more, each where it fits best, and their BIC.
+    """Return the breaks and one more, each where it fits best, and their criterion.
 
-    The grid is made finer about them before BIC is asked: a break that is merely off its best place
-    would look as if it needed company.
+    The grid is made finer about them before that is asked: a break that is merely off its best
+    place would look as if it needed company.
     """
     edges, sizes = np.unique(np.r_[grid, places]), np.unique(x)
     blocks = _Blocks(x, price, w, edges)
@@ -264,9 +264,10 @@ def _hop(x: np.ndarray, breaks: np.ndarray, prices: np.ndarray) -> np.ndarray:
 
 def _candidates(sizes: np.ndarray) -> np.ndarray:
     """Return where a break may lie: at the inner sizes and between, thinned evenly in logarithm."""
-    if len(sizes) < 4:
-        return np.array([])
-    found = np.unique(np.r_[sizes[1:-1], np.sqrt(sizes[1:-2] * sizes[2:-1])])
+    inner = sizes[2:-2]
+    if not len(inner):
+        return inner
+    found = np.unique(np.r_[inner, np.sqrt(inner[:-1] * inner[1:])])
     if len(found) <= CANDIDATES:
         return found
     grid = np.geomspace(found[0], found[-1], CANDIDATES)
@@ -335,7 +336,7 @@ class _Blocks:
         return self._solved(breaks)[0]
 
     def score(self, breaks: list[int]) -> float:
-        return _bic(self.loss(breaks), self.n, 2 + 2 * len(breaks))
+        return _criterion(self.loss(breaks), self.n, 2 + 3 * len(breaks))
 
     def _solved(self, breaks: list[int]) -> tuple[np.ndarray, float]:
         if (key := tuple(breaks)) not in self._known:
@@ -355,8 +356,18 @@ class _Blocks:
         return self._known[key]
 
 
-def _bic(squares: float, n: int, k: int) -> float:
-    return n * np.log(max(squares / n, EXACT)) + k * np.log(n)
+def _criterion(squares: float, n: int, k: int) -> float:
+    """Return BIC3, or AICc where that is larger: the few rows of a short sweep buy few breaks.
+
+    n log(sum of squared relative residuals / n) and a penalty on k parameters. A break counts
+    three, a slope and a place that is searched for, since BIC with two finds breaks in a straight
+    line (Kim and Kim, Consistent model selection in segmented line regression, 2016).
+
+    k : the prices but for slopes beyond breaks, and three a break; the spread is one more
+    """
+    correction = 2 * (k + 1) * (k + 2) / (n - k - 2) if n > k + 2 else np.inf
+    penalty = max((k + 1) * np.log(n), 2 * (k + 1) + correction)
+    return n * np.log(max(squares / n, EXACT)) + penalty
 
 
 def node_boundary(rows: pd.DataFrame, make) -> int:
