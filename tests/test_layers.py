@@ -17,9 +17,9 @@ ORDER = (
     "crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
     "choices grouping policies fusion settings jitter scenario replay queues grid explain "
     "export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
-    "sensitivity draws uncertainty pollux validation gain style receipts fit_figures figures "
-    "validation_figures step_figures widget fit_widget scenario_widget step_widget explore "
-    "capture"
+    "sensitivity draws uncertainty pollux validation gain style receipts fit_figures "
+    "advice_figures figures validation_figures step_figures widget fit_widget scenario_widget "
+    "step_widget advice_widget explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
@@ -27,9 +27,16 @@ HEAVY = {
     "seaborn": {"figures"},
     "matplotlib": {
         *("style", "receipts", "fit_figures", "figures", "validation_figures", "widget"),
-        "step_figures",
+        *("step_figures", "advice_figures"),
     },
-    "ipywidgets": {"widget", "fit_widget", "scenario_widget", "step_widget", "explore"},
+    "ipywidgets": {
+        "widget",
+        "fit_widget",
+        "scenario_widget",
+        "step_widget",
+        "advice_widget",
+        "explore",
+    },
     "torch": {"capture"},
 }
 
@@ -151,8 +158,8 @@ def test_what_the_rules_allow_is_no_breach():
         ("workbench.readers.shared", "import workbench.readers.kineto", "business"),
         ("workbench.traces", "import statsmodels.api", "only estimates may"),
         ("workbench.explore", "from seaborn import lineplot", "only figures may"),
-        ("workbench.fits", "import matplotlib.pyplot as plt", "only figures and fit_figures and"),
-        ("workbench.figures", "from ipywidgets import Button", "only explore and fit_widget and"),
+        ("workbench.fits", "import matplotlib.pyplot as plt", "only advice_figures and figures"),
+        ("workbench.figures", "from ipywidgets import Button", "only advice_widget and explore"),
         ("workbench.timeline", "def tensor():\n    import torch", "only capture may"),
         ("workbench.timeline", "import importlib\nimportlib.import_module('torch')", "no test"),
         ("workbench.timeline", "__import__('torch')", "no test"),

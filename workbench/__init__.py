@@ -54,6 +54,7 @@ Data flows one way, and each module may import only those above it:
     style         sizes, colours and axes that figures share
     receipts      save: a figure with its data and its receipt
     fit_figures   draw_fit and the residuals that judge it
+    advice_figures  draw_comparison, draw_fusion_curve, draw_sensitivity, draw_forecast
     figures       paper, save, draw_*
     validation_figures  draw_parity, draw_gain
     step_figures  draw_step: the timeline up to a message
@@ -61,6 +62,7 @@ Data flows one way, and each module may import only those above it:
     fit_widget    explore_fit: line, residuals and card move together
     scenario_widget     sliders of a link, a fusion and workers
     step_widget   explore_steps: the timeline message by message, in words
+    advice_widget  explore_whatif, explore_fusion
     explore       explore_*: the same figures with sliders
     capture       record a run and the price of its all-reduces
 

@@ -6,6 +6,7 @@ present positions, to go on with in the next cell. `explore_fit` is in fit_widge
 in step_widget, and the sliders in scenario_widget.
 """
 
+from .advice_widget import explore_fusion, explore_whatif
 from .figures import draw_scaling, draw_timeline
 from .fit_widget import explore_fit
 from .scenario_widget import WORKERS, ScenarioExplorer, parameters, words
@@ -13,7 +14,14 @@ from .step_widget import explore_steps
 from .timeline import Scenario, predict, sweep
 from .widget import Picture
 
-__all__ = ["explore_fit", "explore_scaling", "explore_steps", "explore_timeline"]
+__all__ = [
+    "explore_fit",
+    "explore_fusion",
+    "explore_scaling",
+    "explore_steps",
+    "explore_timeline",
+    "explore_whatif",
+]
 
 
 def explore_timeline(

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
 
+from .advice_figures import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
 from .checks import shown
 from .fit_figures import draw_fit, draw_influence, draw_qq, draw_residuals
 from .fusion import DDPBuckets, OneMessage, PerTensor
@@ -21,11 +21,13 @@ from .style import (
     INK,
     check_axes,
     cues,
+    doubling_axis,
     filled,
     is_number,
     legend_above,
     paper,
     shades,
+    short,
 )
 from .tables import ITERATIONS, TIMELINE
 from .timeline import Prediction
@@ -33,11 +35,15 @@ from .units import GBIT, MIB, MS
 
 __all__ = [
     "draw_breakdown",
+    "draw_comparison",
     "draw_fit",
+    "draw_forecast",
+    "draw_fusion_curve",
     "draw_influence",
     "draw_qq",
     "draw_residuals",
     "draw_scaling",
+    "draw_sensitivity",
     "draw_timeline",
     "paper",
     "save",
@@ -167,7 +173,7 @@ def draw_scaling(
     ax.set(xlabel="number of workers", ylabel="scaling factor", ylim=(0, 1.05))
     ax.set_yticks(np.linspace(0, 1, 6))
     ax.legend(loc="best")
-    return _doubling_axis(ax, lowest, highest)
+    return doubling_axis(ax, lowest, highest)
 
 
 def _mark_fitted(ax: Axes, fitted_to: int, highest: int):
@@ -203,7 +209,7 @@ def _short_name(value, column: str) -> str:
     """What a legend calls a value of a sweep; it fits beside a key within a column."""
     match value:
         case str():
-            return _cut(value, 36)
+            return short(value, 36)
         case PerTensor():
             return "per tensor"
         case OneMessage():
@@ -212,22 +218,7 @@ def _short_name(value, column: str) -> str:
             sizes = f" {value.first_bytes / MIB:.3g} + {value.cap_bytes / MIB:.3g} MiB"
             return "DDP buckets" + sizes * (value != DDPBuckets())
     if getattr(getattr(value, "link", None), "beta", None):  # a cost: its bus bandwidth
-        return f"{_cut(type(value).__name__, 20)} {1 / value.link.beta / GBIT:.3g} Gbit/s"
+        return f"{short(type(value).__name__, 20)} {1 / value.link.beta / GBIT:.3g} Gbit/s"
     if callable(value):  # a class or function by its name, an object by its class's
-        return _cut(getattr(value, "__name__", type(value).__name__), 20)
-    return _cut(f"{column} {value}" if np.isscalar(value) else type(value).__name__, 36)
-
-
-def _cut(text: str, length: int) -> str:
-    text = " ".join(text.split()).lstrip("_") or "unnamed"  # Matplotlib hides what begins with _
-    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-def _doubling_axis(ax: Axes, lowest: float, highest: float) -> Axes:
-    ax.set_xscale("log", base=2)
-    doublings = np.arange(np.floor(np.log2(lowest)), np.ceil(np.log2(highest)) + 1)
-    ticks = 2 ** doublings[:: len(doublings) // 8 + 1]
-    ax.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlim(lowest / 1.1, highest * 1.1)  # room for the outermost markers
-    return ax
+        return short(getattr(value, "__name__", type(value).__name__), 20)
+    return short(f"{column} {value}" if np.isscalar(value) else type(value).__name__, 36)

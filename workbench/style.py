@@ -122,6 +122,12 @@ def cues(n: int = 8):
     return ((markers[i % 8], dashes[i % 8]) for i in range(n))
 
 
+def short(text: str, length: int) -> str:
+    """Return a text on one line, cut to a length, as Matplotlib shows it."""
+    text = " ".join(str(text).split()).lstrip("_") or "unnamed"  # it hides what begins with _
+    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
 def plain_number(value: float, _=None) -> str:
     """Return a tick's number without zeros that say nothing: 0.01, 1, 100."""
     return f"{value:.0f}" if value >= 1 else f"{value:g}"
@@ -137,6 +143,17 @@ def size_axis(ax: Axes, low: float, high: float) -> Axes:
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(binary))
+    return ax
+
+
+def doubling_axis(ax: Axes, lowest: float, highest: float) -> Axes:
+    """Give an axes a logarithmic x of numbers of workers, with a tick at each doubling."""
+    ax.set_xscale("log", base=2)
+    doublings = np.arange(np.floor(np.log2(lowest)), np.ceil(np.log2(highest)) + 1)
+    ticks = 2 ** doublings[:: len(doublings) // 8 + 1]
+    ax.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlim(lowest / 1.1, highest * 1.1)  # room for the outermost markers
     return ax
 
 

@@ -1,0 +1,309 @@
+"""The figures of advice show what their tables hold, and nothing on them overlaps."""
+
+import itertools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from workbench.costs import Link, Ring
+from workbench.figures import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
+from workbench.fusion import DDPBuckets, HorovodFusion, PerTensor
+from workbench.optimum import headroom, loss_curve
+from workbench.style import paper
+from workbench.timeline import Scenario, predict
+from workbench.uncertainty import BAND, sensitivity
+from workbench.units import GBIT, MIB, MS, US
+from workbench.whatif import (
+    Accumulation,
+    AdaptiveFusion,
+    Compression,
+    FasterLink,
+    HalfPrecision,
+    PriorityScheduling,
+    ablate,
+    compare,
+)
+
+OPTIONS = {
+    "adaptive fusion": AdaptiveFusion(),
+    "fp16": HalfPrecision(cast_s_per_byte=2e-11),
+    "coded at a loss": Compression(1.0, encode_s_per_byte=1e-9),
+    "priority": PriorityScheduling(),
+}
+
+
+@pytest.fixture
+def scenario():
+    """Ten gradients of 4 MiB, one every 6 ms of a backward of 60 ms, on 8 workers."""
+    gradients = pd.DataFrame(
+        {
+            "name": [f"gradient {i}" for i in range(10)],
+            "nbytes": [4 * MIB] * 10,
+            "ready_s": np.arange(1, 11) * 6 * MS,
+        }
+    )
+    link = Link(20 * US, 1 / (10 * GBIT))
+    return Scenario(gradients, 100 * MS, 60 * MS, 8, Ring(link), DDPBuckets())
+
+
+@pytest.fixture
+def ax():
+    with plt.rc_context(paper(ratio=0.8)):
+        figure = Figure()
+        yield figure.subplots()
+
+
+def bars(ax) -> dict:
+    """Label of the legend -> (row, left, width) of each bar."""
+    named = {each.get_label(): each for each in ax.containers}
+    return {
+        label: [(round(b.get_y() + b.get_height() / 2), b.get_x(), b.get_width()) for b in each]
+        for label, each in named.items()
+    }
+
+
+def texts(ax) -> list:
+    """Every text that is seen: ticks beyond the axes are not drawn."""
+    ticks = [
+        tick.label1
+        for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, sorted(ax.get_ylim())))
+        for tick in axis.get_major_ticks()
+        if low <= tick.get_loc() <= high
+    ]
+    more = [ax.xaxis.label, ax.yaxis.label, *ax.get_legend().get_texts()]
+    return [each for each in (*ax.texts, *ticks, *more) if each.get_text()]
+
+
+def rows(ax) -> list[str]:
+    return [label.get_text() for label in ax.get_yticklabels()]
+
+
+def ranges(levels=(1, 2, 4, 8, 16)) -> pd.DataFrame:
+    """A band of 0.9 to 1.1 times 1 / (1 + 0.05 n), measured at 4 and 8 workers."""
+    n = np.array(levels)
+    factor = 1 / (1 + 0.05 * n)
+    beyond = np.where(np.isin(n, (1, 4, 8)), 1.0, 2.0)
+    columns = n, factor, 0.9 * factor, 1.1 * factor, factor, beyond, [""] * len(n)
+    return pd.DataFrame(dict(zip(BAND, columns, strict=True)))
+
+
+KNEE = pd.DataFrame({"knee": [8], "low": [4], "high": [16], "at_least": [True]})
+DRAWN = {
+    "times": lambda ax, s: draw_comparison(ax, compare(s, OPTIONS), headroom(s)),
+    "waterfall": lambda ax, s: draw_comparison(ax, ablate(s, OPTIONS)),
+    "shares": lambda ax, s: draw_comparison(ax, ablate(s, OPTIONS, "shapley")),
+    "curve": lambda ax, s: draw_fusion_curve(ax, loss_curve(s), at=25),
+    "cycles": lambda ax, s: draw_fusion_curve(ax, loss_curve(s, HorovodFusion())),
+    "elasticities": lambda ax, s: draw_sensitivity(ax, sensitivity(s)),
+    "forecast": lambda ax, s: draw_forecast(ax, ranges(), KNEE),
+}
+EACH = pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+
+
+@EACH
+def test_every_drawing_returns_its_axes_and_says_what_its_axes_are(ax, scenario, draw):
+    assert draw(ax, scenario) is ax
+    assert ax.get_xlabel()
+
+
+@EACH
+def test_no_text_overlaps_another_or_leaves_the_figure(ax, scenario, draw):
+    draw(ax, scenario)
+    ax.figure.draw_without_rendering()
+    found = texts(ax)
+    boxes = {each.get_text(): each.get_window_extent() for each in found}
+    whole = ax.figure.bbox.padded(0.5)
+    assert [
+        t for t, b in boxes.items() if not (whole.contains(*b.min) and whole.contains(*b.max))
+    ] == []
+    pairs = itertools.combinations(found, 2)
+    overlapping = [
+        (a.get_text(), b.get_text())
+        for a, b in pairs
+        if a.get_window_extent().overlaps(b.get_window_extent())
+    ]
+    assert overlapping == []
+
+
+@EACH
+def test_marks_differ_in_more_than_colour(ax, scenario, draw):
+    draw(ax, scenario)
+    patches = ax.get_legend().get_patches()
+    looks = [
+        (each.get_hatch(), round(sum(each.get_facecolor()[:3]), 1), each.get_linestyle())
+        for each in patches
+    ]
+    assert len(set(looks)) == len(looks)
+
+
+def test_a_bar_of_times_is_as_long_as_its_iteration_with_its_own_cost_in_it(ax, scenario):
+    table = compare(scenario, OPTIONS)
+    draw_comparison(ax, table)
+    drawn = bars(ax)
+    ends = np.zeros(len(table))
+    for parts in drawn.values():
+        for row, left, width in parts:
+            ends[row] = max(ends[row], left + width)
+    assert ends == pytest.approx(table["iteration_s"] / MS)
+    coded = table["label"].tolist().index("coded at a loss")
+    own = {row: width for row, _, width in drawn["own cost"]}
+    longer = table["iteration_s"].iloc[coded] - table["iteration_s"].iloc[0]
+    assert own[coded] == pytest.approx(longer / MS)  # a ratio of 1 gains nothing
+
+
+def test_times_of_other_batches_are_by_the_baselines_samples(ax, scenario):
+    draw_comparison(ax, table := compare(scenario, {"twice": Accumulation(2)}))
+    (_, low, width) = bars(ax)["exposed communication"][1]
+    assert low + width == pytest.approx(table["iteration_s"].iloc[1] / 2 / MS)
+    assert "baseline's samples" in ax.get_xlabel()
+
+
+def test_bounds_stand_hollow_beside_the_times(ax, scenario):
+    draw_comparison(ax, compare(scenario, OPTIONS), headroom(scenario))
+    assert rows(ax)[-3:] == ["bandwidth only", "perfect overlap", "no communication"]
+    (_, _, ideal) = bars(ax)["bound of fusion"][-1]
+    assert ideal == pytest.approx(100)  # T1, ms
+
+
+def test_a_waterfall_begins_where_the_last_bar_ended(ax, scenario):
+    table = ablate(scenario, OPTIONS)
+    draw_comparison(ax, table)
+    drawn, speedup = bars(ax), table["speedup"].tolist()
+    steps = {row: (left, left + width) for row, left, width in drawn["gain"] + drawn["loss"]}
+    for row in range(len(OPTIONS)):
+        assert steps[row] == pytest.approx((speedup[row], speedup[row + 1]))
+    assert [row for row, _, _ in drawn["loss"]] == [2]
+    assert drawn["all together"] == [(4, 1.0, pytest.approx(speedup[4] - 1))]
+
+
+def test_a_diamond_is_the_gain_by_itself(ax, scenario):
+    draw_comparison(ax, table := ablate(scenario, OPTIONS))
+    (alone,) = [line for line in ax.lines if line.get_label() == "by itself"]
+    halved = compare(scenario, {"fp16": OPTIONS["fp16"]})["speedup"].iloc[1]
+    assert alone.get_xdata()[1] == pytest.approx(halved)
+    assert list(alone.get_ydata()) == [0, 1, 2, 3] and len(table) == 8
+
+
+def test_shares_add_up_to_the_total_and_lie_within_their_range(ax, scenario):
+    draw_comparison(ax, ablate(scenario, OPTIONS, "shapley"))
+    drawn = bars(ax)
+    shares = sum(width for label in ("gain", "loss") for _, _, width in drawn.get(label, []))
+    ((_, _, total),) = drawn["all together"]
+    assert shares == pytest.approx(total)
+
+
+def test_several_orders_are_refused(ax, scenario):
+    table = ablate(scenario, {"a": OPTIONS["fp16"], "b": FasterLink(2)}, "all")
+    with pytest.raises(ValueError, match="expected one order, got 2.*shapley"):
+        draw_comparison(ax, table)
+
+
+def test_a_name_is_text_whatever_it_holds(ax, scenario):
+    draw_comparison(
+        ax, compare(scenario, {r"$\frac{<b>": OPTIONS["fp16"], "x" * 99: FasterLink(2)})
+    )
+    ax.figure.draw_without_rendering()
+    assert rows(ax)[1] == r"$\frac{<b>"
+    assert len(rows(ax)[2]) == 24
+
+
+def test_a_curve_is_the_loss_in_per_cent_and_its_star_the_best(ax, scenario):
+    curve = loss_curve(scenario)
+    draw_fusion_curve(ax, curve, at=25)
+    lines = {line.get_label(): line for line in ax.lines}
+    assert lines["settings"].get_ydata() == pytest.approx(100 * curve["loss"])
+    best = curve.loc[curve["scaling_factor"].idxmax()]
+    assert lines["best"].get_xydata().tolist() == [[best["value"], 100 * best["loss"]]]
+
+
+def test_the_tie_zone_ends_at_the_last_setting_tied_without_a_gap(ax):
+    curve = pd.DataFrame(
+        {
+            "value": [1.0, 2.0, 4.0, 8.0, 16.0],
+            "cycle_ms": np.nan,
+            "setting": "a buffer of 1 MiB",
+            "loss": [0.0, 0.3, 0.01, 0.0, 0.2],
+            "tied": [True, False, True, True, False],
+        }
+    )
+    curve.loc[3, "loss"] = -0.001
+    draw_fusion_curve(ax, curve)
+    zone = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+    assert (zone.x0, zone.x1) == pytest.approx((4 / 1.06, 8 * 1.06))
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [(DDPBuckets(), "bucket_cap_mb"), (HorovodFusion(), "threshold of Horovod")],
+)
+def test_a_curve_names_the_setting_with_its_unit(ax, scenario, policy, words):
+    draw_fusion_curve(ax, loss_curve(scenario, policy))
+    assert words in ax.get_xlabel() and "(MiB)" in ax.get_xlabel()
+
+
+def test_the_strongest_elasticity_is_on_top_and_losses_are_striped(ax, scenario):
+    table = sensitivity(
+        slow := Scenario(**vars(scenario) | {"fusion": PerTensor(), "n_workers": 64})
+    )
+    assert predict(slow).exposed_comm_s > 0
+    draw_sensitivity(ax, table.iloc[::-1])
+    drawn = {row: width for parts in bars(ax).values() for row, _, width in parts}
+    strongest = table["elasticity"].abs().max()
+    assert abs(drawn[0]) == pytest.approx(strongest)
+    lowers = {row for row, _, _ in bars(ax)["lowers it"]}
+    assert lowers == {row for row, width in drawn.items() if width < 0}
+    assert all(b.get_hatch() for c in ax.containers if c.get_label() == "lowers it" for b in c)
+
+
+def test_when_nothing_moves_the_scaling_factor_the_figure_says_so(ax):
+    table = pd.DataFrame(
+        {"parameter": ["alpha"], "value": 1.0, "elasticity": 0.0, "method": "x", "note": ""}
+    )
+    draw_sensitivity(ax, table)
+    assert "nothing moves it" in [text.get_text() for text in ax.texts][-1]
+
+
+def test_a_band_is_drawn_between_its_ends_and_solid_only_where_measured(ax):
+    draw_forecast(ax, table := ranges())
+    corners = ax.collections[0].get_paths()[0].vertices
+    at_16 = corners[np.isclose(corners[:, 0], 16)][:, 1]
+    assert (at_16.min(), at_16.max()) == pytest.approx((0.9 / 1.8, 1.1 / 1.8))
+    (solid,) = [line for line in ax.lines if line.get_label() == "predicted"]
+    shown = np.isfinite(np.ma.filled(np.ma.asarray(solid.get_ydata(), float), np.nan))
+    at = np.ma.filled(np.ma.asarray(solid.get_xdata(), float), np.nan)
+    assert at[np.isfinite(at) & shown].tolist() == [4, 8] and len(table) == 5
+
+
+def test_the_knee_is_told_with_its_range(ax):
+    draw_forecast(ax, ranges(), KNEE)
+    assert "knee 8, range 4 to 16 or more" in [text.get_text() for text in ax.texts]
+
+
+@pytest.mark.parametrize(
+    ("draw", "advice"),
+    [
+        (draw_comparison, "compare"),
+        (draw_fusion_curve, "loss_curve"),
+        (draw_sensitivity, "sensitivity"),
+        (draw_forecast, "band"),
+    ],
+)
+def test_a_wrong_object_is_named_with_what_to_pass(ax, draw, advice):
+    with pytest.raises(ValueError, match=f"expected a table.*{advice}"):
+        draw(ax, "results")
+    with pytest.raises(ValueError, match="expected a Matplotlib Axes"):
+        draw(None, pd.DataFrame())
+
+
+def test_an_empty_table_is_refused(ax, scenario):
+    with pytest.raises(ValueError, match="no rows"):
+        draw_comparison(ax, compare(scenario, OPTIONS)[:0])
+
+
+def test_drawing_leaves_its_table_alone(ax, scenario):
+    table = ablate(scenario, OPTIONS)
+    draw_comparison(ax, before := table.copy())
+    pd.testing.assert_frame_equal(before, table)
