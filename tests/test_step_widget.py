@@ -124,6 +124,14 @@ def test_a_lone_worker_sends_and_exposes_nothing(scenario):
     assert "Exposed so far: 0 s of 0 s." in control(explorer, "below").value
 
 
+@pytest.mark.parametrize("changes", [{"n_streams": 3}, {"slowdown": 0.5}, {"overlap": False}])
+def test_in_the_end_all_is_exposed_that_is_exposed(scenario, changes):
+    slow = replace(scenario, all_reduce=Ring(Link(20 * US, 1 / GBIT)), **changes)
+    below = control(explore_steps(slow), "below").value
+    so_far, whole = re.search(r"Exposed so far: (.*) of (.*)\.$", below).groups()
+    assert so_far == whole != "0 s"
+
+
 def test_what_is_seen_is_saved(scenario, tmp_path):
     explorer = explore_steps(scenario, "step", tmp_path)
     control(explorer, "step").value = 2

@@ -2,9 +2,11 @@
 
 from html import escape
 
+import numpy as np
 import pandas as pd
 from ipywidgets import IntSlider
 
+from .intervals import clip, measure
 from .scenario import count
 from .scenario_widget import ScenarioExplorer, parameters, words
 from .step_figures import draw_step
@@ -48,7 +50,7 @@ class StepExplorer(ScenarioExplorer):
             steps[: step + 1],
             words(prediction),
             parameters(scenario) | {"step": step},
-            _told(prediction, steps[: step + 1]),
+            _told(prediction, steps[: step + 1], backward_s),
         )
 
     def _step(self, n_messages: int) -> int:
@@ -61,7 +63,7 @@ class StepExplorer(ScenarioExplorer):
         return slider.value
 
 
-def _told(prediction: Prediction, so_far: pd.DataFrame) -> str:
+def _told(prediction: Prediction, so_far: pd.DataFrame, backward_s: float) -> str:
     """Return the last step in words, and the terms of its maximum with the one that won."""
     last = so_far.iloc[-1]
     rows = [
@@ -78,7 +80,8 @@ def _told(prediction: Prediction, so_far: pd.DataFrame) -> str:
     )
     started = so_far["branch"].value_counts()
     told = ", ".join(f"{started[b]} when {BRANCHES[b][1]}" for b in BRANCHES if b in started)
-    exposed, whole = map(format_seconds, (so_far["exposed_s"].sum(), prediction.exposed_comm_s))
+    spans = clip(so_far["start_s"], so_far["end_s"], backward_s, np.inf)  # of queues side by side
+    exposed, whole = map(format_seconds, (measure(*spans), prediction.exposed_comm_s))
     return (
         f"<b>{escape(last['why'])}</b><table>{terms}</table>"
         f"Of {count(len(so_far), 'message')} so far started: {told}. Exposed so far: {exposed} of "
