@@ -154,6 +154,19 @@ def test_headroom_is_ordered_by_what_may_not_be(fields):
     assert table["n_messages"].isna().tolist() == [False] * 5 + [True] * 3
 
 
+def test_bounds_hold_for_gradients_cut_in_pieces_too():
+    # a cost below proportion: part of the last gradient is better sent with those before it
+    def concave(nbytes, n_workers):
+        return 1e-9 * np.asarray(nbytes, float) ** 0.9
+
+    sizes, ready = [66 * MIB, 66 * MIB, 82 * MIB, 47 * MIB, 88 * MIB], [0.1, 1, 1.2, 1.25, 1.3]
+    table = gradients(sizes, np.array(ready) * 10 * MS)
+    found = headroom(Scenario(table, 20 * MS, 13 * MS, 8, concave, PerTensor()))
+    best = found.loc[found["kind"] != "bound", "scaling_factor"].max()
+    assert best > found.set_index("what")["scaling_factor"]["optimum"]
+    assert (found.loc[found["kind"] == "bound", "scaling_factor"] >= best).all()
+
+
 def test_perfect_overlap_is_bound_by_the_link_alone():
     # 392 MiB of one gradient of VGG-16: on a slow link all bytes take longer than an iteration
     scenario = v100("vgg16_bn", beta=1e-8)
@@ -181,8 +194,9 @@ def test_a_constant_buffer_that_waits_leaves_headroom():
     assert note == "headroom: the optimum gains 14.4%"
 
 
-def test_a_lone_worker_has_no_headroom():
-    table = headroom(v100(n_workers=1))
+@pytest.mark.parametrize("fields", [{}, {"launch_s": 0.5}, {"overlap": False}])
+def test_a_lone_worker_has_no_headroom(fields):
+    table = headroom(v100(n_workers=1, **fields))
     assert (table["scaling_factor"] == 1).all()
     assert table["note"][3].startswith("no headroom: the optimum gains 0.00%")
 

@@ -46,8 +46,8 @@ def optimal_fusion(gradients: pd.DataFrame, cost, n_workers: int, slack_s: float
 
     Large gradients may be cut by giving `partition(gradients, piece_bytes)`: the plan is then the
     optimum over all groupings that cut only between gradients or at whole multiples of piece_bytes
-    within one, never worse than without, and no better when a cost is subadditive, C(a + b) <=
-    C(a) + C(b), as every alpha-beta cost is: pieces of one gradient are ready together.
+    within one, never worse than without, and no better for a cost alpha + beta S: pieces of one
+    gradient are ready together.
 
     Raises ValueError for GRADIENTS that cannot be sent, and for what is no cost or no workers.
     """
@@ -96,19 +96,20 @@ def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
     """
     _noise(noise)
     now = predict(scenario)
-    ready, sizes = _arrays(_ready(scenario))
+    piece_bytes = _piece_bytes(scenario.gradients["nbytes"].to_numpy("int64"))
+    cut = replace(scenario, gradients=partition(scenario.gradients, piece_bytes))
+    ready, sizes = _arrays(_ready(cut))  # what bounds the pieces bounds whole gradients too
     cost = price(scenario.all_reduce, scenario.n_workers)
     empty = cost(np.zeros(1, "int64"))[0]
     without_latency = grouping.optimum(ready, sizes, lambda s: np.maximum(cost(s) - empty, 0.0))
     bandwidth = without_latency[1][-1]
     least = grouping.optimum(np.zeros(len(sizes)), sizes, cost)[1][-1]
-    cut = replace(scenario, gradients=partition(scenario.gradients, _piece_bytes(sizes)))
     rows = [
         _predicted(scenario, "as it is", "present"),
         _predicted(replace(scenario, fusion=PerTensor()), "one message a gradient", "policy"),
         _predicted(replace(scenario, fusion=OneMessage()), "one message in all", "policy"),
         _predicted(optimal(scenario), "optimum", "optimum"),
-        _predicted(optimal(cut), f"optimum, pieces of {_piece_bytes(sizes) // MIB} MiB", "optimum"),
+        _predicted(optimal(cut), f"optimum, pieces of {piece_bytes // MIB} MiB", "optimum"),
         _bound(scenario, "bandwidth only", max(0.0, bandwidth - scenario.backward_s)),
         _bound(scenario, "perfect overlap", max(0.0, least - scenario.one_worker_s)),
         _bound(scenario, "no communication", 0.0),
@@ -211,10 +212,12 @@ def _ready(scenario: Scenario) -> pd.DataFrame:
             "launch_s: expected one number, for other policies send other messages; got "
             f"{np.size(scenario.launch_s)}: pass replace(scenario, launch_s=0.0)"
         )
-    earliest = scenario.launch_s if scenario.overlap else scenario.backward_s
+    earliest = max(scenario.launch_s, 0.0 if scenario.overlap else scenario.backward_s)
     ready = scenario.gradients["ready_s"].clip(upper=scenario.backward_s)
     table = scenario.gradients.drop(columns="enqueued_s", errors="ignore")
-    return table.assign(ready_s=ready.clip(lower=max(earliest, scenario.launch_s)))
+    if scenario.n_workers == 1:  # who sends nothing, waits for no launch
+        return table.assign(ready_s=ready)
+    return table.assign(ready_s=ready.clip(lower=earliest))
 
 
 def _arrays(gradients: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
