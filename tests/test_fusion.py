@@ -51,6 +51,17 @@ def test_the_gradients_are_left_as_they_were():
     pd.testing.assert_frame_equal(table, before)
 
 
+def test_a_policy_that_writes_changes_no_table():
+    table = gradients([5, 7, 9])
+
+    def writing(mine):
+        mine["nbytes"] = 0
+        return np.zeros(3, int)
+
+    assert fuse(table, writing)["nbytes"].tolist() == [21]
+    assert table["nbytes"].tolist() == [5, 7, 9]
+
+
 def test_nullable_sizes_without_gaps_are_fine():
     table = gradients([5, 7]).astype({"nbytes": "Int64", "ready_s": "Float64"})
     assert fuse(table, OneMessage())["nbytes"].tolist() == [12]
@@ -89,6 +100,11 @@ def test_unknown_sizes_ask_for_a_model_table():
         (gradients([5, 2.5]), "nbytes of row 1: expected whole bytes"),
         (gradients(["5", "7"]), "nbytes of row 0: expected whole bytes from 0 up; got 5"),
         (gradients([5, "7 MiB"]), "nbytes of row 1: expected whole bytes from 0 up; got 7 MiB"),
+        (gradients([5, True]), "nbytes of row 1: expected whole bytes from 0 up; got True"),
+        (gradients([5, 2j]), "nbytes of row 0: expected whole bytes"),
+        (gradients([5, 2**70]), "nbytes of row 1: expected less than 2.*63 bytes in all"),
+        (gradients([2**62, 2**62]), "nbytes of row 1: expected less than 2.*63 bytes in all"),
+        (gradients([5, 7], pd.to_timedelta([1, 2], unit="s")), "ready_s of row 0: .*finite s"),
         (gradients([5, 7], [0.0, "1 s"]), "ready_s of row 1: expected finite s from 0 up; got 1 s"),
         (gradients([5, 7], [0.0, np.nan]), "ready_s of row 1: expected finite s"),
         (gradients([5, 7], [-1.0, 0.0]), "ready_s of row 0: expected finite s from 0 up"),
@@ -154,6 +170,7 @@ def test_an_empty_gradient_stays_one_piece():
     assert partition(gradients([0, 3000]), 2000)["nbytes"].tolist() == [0, 2000, 1000]
 
 
-def test_pieces_have_a_size():
-    with pytest.raises(ValueError, match="partition piece_bytes: expected bytes above 0, got 0"):
-        partition(gradients([5]), 0)
+@pytest.mark.parametrize("size", [0, 0.5, 2.5, np.inf, np.nan, "1"])
+def test_pieces_have_a_size(size):
+    with pytest.raises(ValueError, match="partition piece_bytes: expected .*bytes"):
+        partition(gradients([5]), size)

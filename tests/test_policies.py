@@ -145,12 +145,30 @@ def test_a_bucket_limit_is_a_number(limit):
 
 
 @pytest.mark.parametrize(
-    ("limits", "name"), [({"first_bytes": 25}, "first_bytes"), ({"cap_bytes": 25}, "cap_bytes")]
+    ("policy", "name"),
+    [
+        (DDPBuckets(first_bytes=25), "DDPBuckets"),
+        (DDPBuckets(cap_bytes=25), "DDPBuckets"),
+        (DDPBuckets(caps=(8 * MIB, 25)), "DDPBuckets"),
+        (FixedBuffer(25), "FixedBuffer buffer_bytes"),
+        (HorovodFusion(25), "HorovodFusion threshold_bytes"),
+    ],
 )
-def test_a_bucket_limit_that_looks_like_mebibytes_is_warned_of(limits, name):
-    advice = rf"DDPBuckets {name}: 25 bytes: sizes are bytes, 25 MiB is 25 \* MIB"
+def test_a_limit_that_looks_like_mebibytes_is_warned_of(policy, name):
+    advice = rf"{name}: 25 bytes: sizes are bytes, 25 MiB is 25 \* MIB"
     with pytest.warns(UserWarning, match=advice):
-        DDPBuckets(**limits)
+        fuse(gradients([9 * MIB, 100]), policy)
+
+
+def test_small_limits_of_small_gradients_are_meant():
+    table = gradients([10, 10, 10])
+    assert [len(fuse(table, p)) for p in (FixedBuffer(25), DDPBuckets(25, 25))] == [2, 1]
+
+
+def test_types_of_data_that_are_not_known_are_one_type():
+    for unknown in ([None, "a", None], pd.array([pd.NA, "a", pd.NA], dtype="string")):
+        table = gradients([10, 10, 10]).assign(dtype=unknown)
+        assert fuse(table, DDPBuckets())["n_gradients"].tolist() == [2, 1]
 
 
 def test_caps_are_taken_one_a_bucket_and_the_last_for_all_that_follow():
@@ -384,6 +402,8 @@ def test_a_plan_that_does_not_cover_the_gradients_names_the_row(n, message):
         ({"boundaries": (2, 2)}, "boundaries that rise, from 1 up; got 2 in row 1"),
         ({"counts": (2, 0)}, "counts from 1 up; got 0 in row 1"),
         ({"counts": (2, 0.5)}, "whole numbers, got 0.5"),
+        ({"boundaries": 5}, r"expected whole numbers, got 5; Plan\(\(2, 5\)\)"),
+        ({"boundaries": None}, "expected whole numbers, got None"),
         ({"counts": "25"}, "expected several whole numbers, got '25'"),
         ({"boundaries": (-1, 5)}, "whole numbers from 0 up, got -1"),
     ],

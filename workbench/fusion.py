@@ -4,6 +4,8 @@
 those of `policies`, to be imported from here, or any callable of that kind.
 """
 
+from numbers import Real
+
 import numpy as np
 import pandas as pd
 
@@ -20,6 +22,7 @@ from .policies import (
     Plan,
     Timed,
     check_limit,
+    doubt_limit,
     kinds,
 )
 from .tables import GRADIENTS, check
@@ -36,6 +39,7 @@ __all__ = [
     "Plan",
     "Timed",
     "check_gradients",
+    "check_piece",
     "fuse",
     "partition",
 ]
@@ -53,7 +57,7 @@ def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
     """
     check_callable(policy, "fusion", "DDPBuckets()")
     check_gradients(gradients)
-    grouped = policy(gradients)
+    grouped = policy(gradients.copy(deep=False))  # what a policy writes there is its own
     timed = grouped if isinstance(grouped, Timed) else Timed(grouped, None)
     bucket = _bucket_numbers(timed.numbers, gradients, policy)
     n_gradients = np.bincount(bucket)
@@ -78,7 +82,8 @@ def partition(gradients: pd.DataFrame, piece_bytes: int) -> pd.DataFrame:
     rest, named name[0], name[1] ...; the other columns are repeated.
     """
     check_gradients(gradients)
-    check_limit(piece_bytes, "partition piece_bytes")
+    check_piece(piece_bytes, "partition piece_bytes")
+    doubt_limit(piece_bytes, gradients, "partition piece_bytes")
     sizes = gradients["nbytes"].to_numpy("int64")
     counts = np.maximum(-(-sizes // int(piece_bytes)), 1)
     row = np.repeat(np.arange(len(sizes)), counts)
@@ -95,11 +100,18 @@ def partition(gradients: pd.DataFrame, piece_bytes: int) -> pd.DataFrame:
     )
 
 
+def check_piece(nbytes, what: str):
+    """Raise ValueError unless nbytes is a whole number of bytes from 1 up."""
+    check_limit(nbytes, what)
+    if not (1 <= nbytes < np.inf and nbytes == int(nbytes)):
+        raise ValueError(f"{what}: expected whole bytes from 1 up, got {shown(nbytes)}")
+
+
 def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
     """Return the GRADIENTS table when it is complete enough to be sent, else raise ValueError.
 
-    Complete: at least one row, every nbytes known, whole and from 0 up, every ready_s finite, from
-    0 up and non-decreasing.
+    Complete: at least one row, every nbytes known, whole and from 0 up, less than 2**63 in all,
+    every ready_s finite, from 0 up and non-decreasing.
     """
     check(gradients, GRADIENTS, "gradients")
     if gradients.empty:
@@ -114,6 +126,7 @@ def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
         )
     nbytes = _floats(gradients["nbytes"])
     _refuse(gradients, "nbytes", ~((nbytes >= 0) & (nbytes % 1 == 0)), "whole bytes from 0 up")
+    _refuse(gradients, "nbytes", np.cumsum(nbytes) >= 2.0**63, "less than 2**63 bytes in all")
     ready = _floats(gradients["ready_s"])
     _refuse(gradients, "ready_s", ~((ready >= 0) & (ready < np.inf)), "finite s from 0 up")
     if "enqueued_s" in gradients:
@@ -127,11 +140,10 @@ def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
 
 def _floats(column: pd.Series) -> np.ndarray:
     """Return a column as floats, NaN for whatever is no number, "25" in quotes included."""
-    if not pd.api.types.is_numeric_dtype(column):
-        column = pd.to_numeric(
-            column.mask(column.map(lambda v: isinstance(v, str))), errors="coerce"
-        )
-    return column.to_numpy(float, na_value=np.nan)
+    if column.dtype.kind in "iuf":
+        return column.to_numpy(float, na_value=np.nan)
+    real = (isinstance(v, Real) and not isinstance(v, bool | np.bool_) for v in column)
+    return np.array([float(v) if r else np.nan for v, r in zip(column, real, strict=True)])
 
 
 def _refuse(gradients: pd.DataFrame, column: str, wrong: np.ndarray, expected: str):

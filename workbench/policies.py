@@ -73,6 +73,7 @@ class FixedBuffer:
             )
 
     def __call__(self, gradients: pd.DataFrame) -> np.ndarray | Timed:
+        doubt_limit(self.buffer_bytes, gradients, "FixedBuffer buffer_bytes")
         fill = grouping.fill_before if self.closes == "before" else grouping.fill_after
         sizes, ready = gradients["nbytes"].to_list(), gradients["ready_s"].to_list()
         timeout_s = np.inf if self.timeout_s is None else self.timeout_s
@@ -94,7 +95,7 @@ class DDPBuckets:
     gradients get ready; in the first, recent versions send one message unless unused parameters
     are looked for or caps are given.
     Source: compute_bucket_assignment_by_size, torch/csrc/distributed/c10d/reducer.cpp (2.14).
-    A limit below 1 KiB is warned of: it may be meant in MiB.
+    A limit below 1 KiB is warned of where gradients are large: it may be meant in MiB.
     """
 
     first_bytes: int = 1 * MIB
@@ -110,6 +111,7 @@ class DDPBuckets:
 
     def __call__(self, gradients: pd.DataFrame) -> np.ndarray:
         limits = self.caps or (self.first_bytes, self.cap_bytes)
+        doubt_limit(min(limits), gradients, "DDPBuckets")
         messages = grouping.close_after(gradients["nbytes"].to_list(), limits, kinds(gradients))
         return _from_members(messages)
 
@@ -202,6 +204,8 @@ class HorovodFusion:
         return int(found[1]), int(found[2])
 
     def __call__(self, gradients: pd.DataFrame) -> Timed:
+        if self.threshold_bytes:
+            doubt_limit(self.threshold_bytes, gradients, "HorovodFusion threshold_bytes")
         unit = self.local_size * _ATOMIC_UNIT
         threshold = -(-self.threshold_bytes // unit) * unit
         pad = _PADDING if self._release >= (0, 21) else 1
@@ -272,6 +276,9 @@ class Plan:
     counts: tuple = ()
 
     def __post_init__(self):
+        for each in (self.boundaries, self.counts):
+            if not np.iterable(each):
+                raise ValueError(f"Plan: expected whole numbers, got {shown(each)}; Plan((2, 5))")
         if (len(self.boundaries) == 0) == (len(self.counts) == 0):
             raise ValueError("Plan: expected boundaries or counts, one of the two, not empty")
         name = "boundaries" if len(self.boundaries) else "counts"
@@ -327,8 +334,10 @@ def _from_members(messages: list[list[int]]) -> np.ndarray:
 
 
 def kinds(gradients: pd.DataFrame) -> list:
-    """Return each gradient's type of data, all alike when the table has no column dtype."""
-    return gradients["dtype"].to_list() if "dtype" in gradients else [""] * len(gradients)
+    """Return each gradient's type of data as text, "" where it is not known."""
+    if "dtype" not in gradients:
+        return [""] * len(gradients)
+    return ["" if pd.isna(kind) else str(kind) for kind in gradients["dtype"]]
 
 
 def _enqueued(gradients: pd.DataFrame, host_share: float) -> np.ndarray:
@@ -339,15 +348,19 @@ def _enqueued(gradients: pd.DataFrame, host_share: float) -> np.ndarray:
 
 
 def check_limit(nbytes, what: str, expected: str = "bytes above 0"):
-    """Raise ValueError unless nbytes is a size; warn when it is so small that it may be in MiB."""
+    """Raise ValueError unless nbytes is a size above 0."""
     expected = f"{what}: expected {expected}"
     if not one_number(nbytes, expected, "write 25 MiB as 25 * MIB") > 0:
         raise ValueError(f"{expected}, got {shown(nbytes)}")
-    if nbytes < KIB:
+
+
+def doubt_limit(nbytes, gradients: pd.DataFrame, what: str):
+    """Warn of a limit so small beside the gradients that it may be in MiB."""
+    if nbytes < KIB and gradients["nbytes"].sum() >= MIB:
         warnings.warn(
             f"{what}: {shown(nbytes)} bytes: sizes are bytes, "
             f"{shown(nbytes)} MiB is {shown(nbytes)} * MIB",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from .checks import numbers, shown
-from .fusion import fuse
-from .policies import check_limit
+from .fusion import check_piece, fuse
+from .policies import doubt_limit
 from .scenario import Scenario, seconds_alone, seconds_late
 
 _ROUNDING = 1e-9
@@ -73,7 +73,8 @@ def predict_priority(
     launch times a bucket, for a policy with a clock, and for forward times that do not fit into T1.
     """
     _refuse(scenario)
-    check_limit(piece_bytes, "piece_bytes")
+    check_piece(piece_bytes, "piece_bytes")
+    doubt_limit(piece_bytes, scenario.gradients, "piece_bytes")
     m = int(scenario.micro_batches)
     rest_s = max(0.0, scenario.one_worker_s - m * scenario.backward_s)
     ready = scenario.gradients["ready_s"].clip(upper=scenario.backward_s).to_numpy(float)
