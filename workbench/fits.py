@@ -176,8 +176,7 @@ def fit_collective(
     kind : a class of cost, Link -> cost, or an instance, whose structure is kept and whose numbers
         are fitted. Of the classes Piecewise, Hierarchical and FlatRing the structure is found from
         the rows: breaks and floor by BIC3 and AICc, workers a node from n_nodes or the step in
-        price.
-        `Piecewise(Tree, breaks=None)` finds the regimes of a tree
+        price. `Piecewise(Tree, breaks=None)` finds the regimes of a tree
     min_bytes : smaller messages are set aside, bytes
     method : "wls" (least squares), "huber" (robust) or "quantile" (regression of `quantile`)
     weights : "relative", errors in proportion to the fitted time; "measured", to the measured one,

@@ -4,6 +4,7 @@ What is found here is the structure of a cost; its numbers are fitted in fits, w
 floor also count as estimated, so that they widen the other intervals.
 """
 
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -294,15 +295,14 @@ def _added(blocks: "_Blocks", breaks: list[int]) -> list[int]:
 
 
 def _settled(blocks: "_Blocks", breaks: list[int], reach: int | None = None) -> list[int]:
-    """Return the breaks, each moved in turn to where it fits best, twice."""
+    """Return the breaks, each moved in turn to where it fits best between its neighbours, twice."""
     for _ in range(2):
         before = breaks
         for i in range(len(breaks)):
-            rest = breaks[:i] + breaks[i + 1 :]
-            near = range(len(blocks.edges))
+            low, high = ([-1, *breaks][i] + 1, [*breaks, len(blocks.edges)][i + 1])
             if reach is not None:
-                near = range(max(breaks[i] - reach, 0), min(breaks[i] + reach + 1, len(near)))
-            trials = (sorted([*rest, k]) for k in near if k not in rest)
+                low, high = max(breaks[i] - reach, low), min(breaks[i] + reach + 1, high)
+            trials = ([*breaks[:i], k, *breaks[i + 1 :]] for k in range(low, high))
             breaks = min(trials, key=blocks.loss)
         if breaks == before:
             break
@@ -320,13 +320,12 @@ class _Blocks:
         self.edges, self.n = edges, len(x)
         ends = np.r_[0, np.searchsorted(x, edges, side="right"), len(x)]
         rows = np.column_stack([w, w * x, w * price])
-        parts, places = [], []
-        for k, (a, b) in enumerate(zip(ends, ends[1:], strict=False)):
-            part = rows[a:b] if b - a <= 3 else np.linalg.qr(rows[a:b], mode="r")
-            parts.append(part)
-            places += [k] * len(part)
-        self.one, self.x, self.target = np.concatenate(parts).T
-        self.block = np.array(places)
+        parts = [
+            rows[a:b] if b - a <= 3 else np.linalg.qr(rows[a:b], mode="r")
+            for a, b in itertools.pairwise(ends)
+        ]
+        self.one, self.x, self.target = np.concatenate(parts).T.copy()
+        self.first = np.cumsum([0, *map(len, parts)]).tolist()  # row of each block
         self._known = {}
 
     def loss(self, breaks: list[int]) -> float:
@@ -340,15 +339,15 @@ class _Blocks:
 
     def _solved(self, breaks: list[int]) -> tuple[np.ndarray, float]:
         if (key := tuple(breaks)) not in self._known:
-            columns = [self.one]
-            places = [-1, *breaks, len(self.edges)]
-            for a, b in zip(places, places[1:], strict=False):
-                low = self.edges[a] if a >= 0 else 0.0
-                inside = self.x - low * self.one
-                if b < len(self.edges):
-                    inside = np.where(self.block > b, (self.edges[b] - low) * self.one, inside)
-                columns.append(np.where(self.block > a, inside, 0.0) if a >= 0 else inside)
-            x = np.column_stack(columns)
+            x = np.zeros((len(self.one), len(breaks) + 2), order="F")
+            x[:, 0] = self.one
+            first, low = 0, 0.0
+            for k, at in enumerate(breaks, start=1):
+                last, high = self.first[at + 1], self.edges[at]
+                x[first:last, k] = self.x[first:last] - low * self.one[first:last]
+                x[last:, k] = (high - low) * self.one[last:]
+                first, low = last, high
+            x[first:, -1] = self.x[first:] - low * self.one[first:]
             scale = np.sqrt(np.einsum("ij,ij->j", x, x))
             scale[scale == 0] = 1.0
             found, rest = nnls(x / scale, self.target)
