@@ -277,6 +277,13 @@ def test_a_band_is_drawn_between_its_ends_and_solid_only_where_measured(ax):
     assert at[np.isfinite(at) & shown].tolist() == [4, 8] and len(table) == 5
 
 
+def test_a_forecast_that_is_nowhere_measured_is_grey_and_dashed_throughout(ax):
+    draw_forecast(ax, ranges().assign(extrapolated=3.0))
+    assert "predicted" not in [text.get_text() for text in ax.get_legend().get_texts()]
+    ground = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+    assert ground.x0 <= 1 and ground.x1 >= 16
+
+
 def test_the_knee_is_told_with_its_range(ax):
     draw_forecast(ax, ranges(), KNEE)
     assert "knee 8, range 4 to 16 or more" in [text.get_text() for text in ax.texts]

@@ -333,13 +333,15 @@ def draw_forecast(
                     label="band")  # fmt: skip
     inside = (table["extrapolated"] <= 1) & (workers > 1)
     ax.plot(workers, factor, color=DARK, lw=1, dashes=(3, 1.5), label="extrapolated")
-    ax.plot(workers.where(inside), factor, "-o", color=DARK, ms=3, lw=1, label="predicted")
     lowest, highest = workers.min(), workers.max()
+    beyond = [(lowest / 1.1, highest * 1.1)]
     if inside.any():
-        for low, high in ((lowest / 1.1, workers[inside].min() / 1.1),
-                          (workers[inside].max() * 1.1, highest * 1.1)):  # fmt: skip
-            if high > low:
-                ax.axvspan(low, high, color=BESIDES, lw=0, zorder=0)
+        ax.plot(workers.where(inside), factor, "-o", color=DARK, ms=3, lw=1, label="predicted")
+        first, last = workers[inside].min() / 1.1, workers[inside].max() * 1.1
+        beyond = [(lowest / 1.1, first), (last, highest * 1.1)]
+    for low, high in beyond:
+        if high > low:
+            ax.axvspan(low, high, color=BESIDES, lw=0, zorder=0)
     if measured is not None:
         needed = {name: BAND[name] for name in ("n_workers", "scaling_factor")}
         measured = filled(measured, needed, "draw_forecast: measured", "a table of real runs")
