@@ -15,8 +15,8 @@ PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
     "crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
-    "choices grouping policies fusion settings jitter scenario replay queues grid explain "
-    "export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
+    "choices measuring grouping policies fusion settings jitter scenario replay queues grid "
+    "explain export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
     "sensitivity draws uncertainty pollux validation gain style receipts fit_figures "
     "advice_figures figures validation_figures step_figures widget fit_widget scenario_widget "
     "step_widget advice_widget explore capture"

@@ -13,6 +13,7 @@ Data flows one way, and each module may import only those above it:
     ranks         one file: its reader, its events, its rank
     traces        Run, load_run, read_events, read_measurements
     iterations    EVENTS -> ITERATIONS, COLLECTIVES, GRADIENTS, MEASUREMENTS
+    lanes         what ran where in one iteration, span by span
     crosscheck    our breakdown beside HTA's and TraceLens'
     costs         Link, Ring, Tree, ...: what a message costs
     nccl          what NCCL itself expects, a prior where nothing is timed
@@ -24,7 +25,8 @@ Data flows one way, and each module may import only those above it:
     fits          MEASUREMENTS -> Fit
     diagnostics   curves with their bands, and residuals
     slowdown      how much slower compute runs beside communication
-    choices       which cost fits best, and what to measure next
+    choices       which cost fits best
+    measuring     what to time next
     grouping      ways of cutting the backward order into messages
     policies      what each framework sends in one message
     fusion        which gradients travel in one message
@@ -58,10 +60,12 @@ Data flows one way, and each module may import only those above it:
     figures       paper, save, draw_*
     validation_figures  draw_parity, draw_gain
     step_figures  draw_step: the timeline up to a message
+    run_figures   draw_run: one iteration of a rank, stream by stream
     widget        sliders, a picture, and buttons that work
     fit_widget    explore_fit: line, residuals and card move together
     scenario_widget     sliders of a link, a fusion and workers
     step_widget   explore_steps: the timeline message by message, in words
+    run_widget    explore_run: rank, iteration and stream to pick, and zoom
     advice_widget  explore_whatif, explore_fusion
     explore       explore_*: the same figures with sliders
     capture       record a run and the price of its all-reduces

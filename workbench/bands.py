@@ -1,11 +1,9 @@
 """What a fit says of times nobody measured: bands, how far outside, and draws to carry further."""
 
-from numbers import Integral
-
 import numpy as np
 import pandas as pd
 
-from .checks import numbers, one_number, shown
+from .checks import count, numbers, one_number, shown
 from .costs import Interpolated, Piecewise
 from .regimes import tangent
 from .units import format_bytes
@@ -37,8 +35,7 @@ def predicted(fit, nbytes, n_workers, level: float) -> pd.DataFrame:
 def drawn(fit, n: int, rng: np.random.Generator) -> list:
     """Return the costs of `Fit.draws`."""
     model, estimate = fit.model, fit.estimate
-    if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
-        raise ValueError(f"draws: n: expected a whole number from 0 up, got {shown(n)}")
+    n = count(n, "draws: n", least=0)
     if not isinstance(rng, np.random.Generator):
         advice = "write np.random.default_rng(0)"
         raise ValueError(f"draws: rng: expected a NumPy Generator, got {shown(rng)}; {advice}")

@@ -22,6 +22,13 @@ def single(values: np.ndarray, what: str) -> float:
     return float(values)
 
 
+def count(value, name: str, least: int) -> int:
+    """Return a whole number of at least so many, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}: expected a whole number from {least} up, got {shown(value)}")
+    return int(value)
+
+
 def shown(value) -> str:
     """Return a value as a message shows it: a number or a short text, else the name of its type."""
     if isinstance(value, type):
