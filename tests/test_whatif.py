@@ -369,6 +369,15 @@ def test_a_plain_function_is_an_optimisation():
     assert table["iteration_s"].tolist() == [15, 10]
 
 
+def test_more_workers_train_more_samples():
+    # the same iteration time: an Affine cost does not depend on the number of workers
+    changes = {"double": lambda s: replace(s, n_workers=2 * s.n_workers)}
+    row = compare(scenario(), changes).iloc[1]
+    assert (row["samples"], row["speedup"]) == (2, 2)
+    for order in ("given", "shapley"):
+        assert ablate(scenario(), changes, order).query("label == 'double'")["gain"].item() == 1
+
+
 def test_the_jitter_of_several_steps_grows_with_their_square_root():
     found = predict_with(scenario(jitter=NormalJitter(0.1)), Accumulation(9))
     assert found.jitter_s == pytest.approx(3 * float(NormalJitter(0.1)(2)))
@@ -418,6 +427,10 @@ def test_fusion_with_a_clock_of_its_own_can_be_compared():
         (lambda: compare(scenario(), {"baseline": HalfPrecision()}), "choose another label"),
         (lambda: compare(scenario(), {"fp16": HalfPrecision}), r"write HalfPrecision\(\)"),
         (lambda: compare(scenario(), {"none": lambda s: None}), "to return a Scenario, got None"),
+        (
+            lambda: ablate(scenario(), {"none": lambda s: None}),
+            "<lambda>: expected it to return a Scenario, got None",
+        ),
         (lambda: ablate(scenario(), SEVERAL, "random"), "expected one of given, all, shapley"),
         (
             lambda: ablate(scenario(), {str(k): FasterLink(2) for k in range(7)}, "all"),

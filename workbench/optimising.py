@@ -280,8 +280,17 @@ class Together:
                     "Together: expected at most one optimisation with a schedule of its own, "
                     f"applied last; {shown(optimisation)} comes after one"
                 )
-            found = optimisation(found)
+            found = returned(optimisation(found), optimisation)
         return found
+
+
+def returned(found, optimisation):
+    """Return what an optimisation did, a Scenario or a prediction, or raise ValueError."""
+    if not (isinstance(found, Scenario) or hasattr(found, "iteration_s")):
+        raise ValueError(
+            f"{shown(optimisation)}: expected it to return a Scenario, got {shown(found)}"
+        )
+    return found
 
 
 def free(optimisation):

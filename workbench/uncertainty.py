@@ -28,7 +28,7 @@ BAND = {
     "extrapolated": "times beyond what was measured, the worst message; 1 inside",
     "why": "what is beyond the measurements, empty inside",
 }
-_UP_TO = 4096  # workers, where nothing else is asked
+_UP_TO = 2**20  # workers, where nothing else is asked
 
 
 def band(
@@ -62,7 +62,7 @@ def band(
 
     Raises ValueError for a fit without draws, a level or a number of draws that cannot be.
     """
-    counts = np.atleast_1d(whole_workers(n_workers))
+    counts = _counts(n_workers)
     tails = 0.5 - share(level) / 2, 0.5, 0.5 + level / 2
     found = Draws(scenario, fit, n_draws, rng, compute_cv)
     rows = [(n, *np.quantile(found(n), tails)) for n in counts.tolist()]
@@ -82,7 +82,7 @@ def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
     why, in words, empty inside. A lone worker sends nothing, so nothing is beyond.
     """
     refuse_fit(scenario, fit, "extrapolation")
-    counts = np.atleast_1d(whole_workers(scenario.n_workers if n_workers is None else n_workers))
+    counts = _counts(scenario.n_workers if n_workers is None else n_workers)
     sizes = np.unique(fuse(scenario.gradients, scenario.fusion)["nbytes"].to_numpy(float))
     cost = scenario.all_reduce
     sent = sizes / (cost.compression if isinstance(cost, Adjusted) else 1.0)
@@ -111,7 +111,7 @@ def knee(scenario: Scenario, threshold: float = 0.5, n_workers=None) -> int:
     is what each worker added since the number before trains, over what one trains alone.
 
     threshold : a share, 0.5 for half a lone worker
-    n_workers : rising numbers to choose from; None for 1, 2, 4 ... 4096
+    n_workers : rising numbers to choose from; None for 1, 2, 4 ... 1,048,576
 
     Returns the first of them when none pays, and warns when the last still does: the knee is then
     beyond it.
@@ -160,6 +160,16 @@ def _knees(counts: np.ndarray, factors: np.ndarray, threshold: float) -> np.ndar
     gains = np.diff(trained, axis=0) / np.diff(counts)[:, None]
     pays = np.vstack([np.ones((1, factors.shape[1]), bool), gains > threshold])
     return counts[len(counts) - 1 - pays[::-1].argmax(axis=0)]
+
+
+def _counts(n_workers) -> np.ndarray:
+    counts = np.atleast_1d(whole_workers(n_workers))
+    if counts.ndim > 1 or not counts.size:
+        raise ValueError(
+            "n_workers: expected one number or a flat list of them, "
+            f"got an array of shape {counts.shape}"
+        )
+    return counts
 
 
 def _choices(n_workers, threshold: float) -> np.ndarray:

@@ -30,6 +30,7 @@ from .optimising import (
     Together,
     check_optimisation,
     free,
+    returned,
 )
 from .optimum import headroom
 from .scenario import Scenario
@@ -69,7 +70,7 @@ COMPARISON = {
 }
 ABLATION = {
     "order": "number of the order, from 1; 0 for what is in none",
-    "label": "the optimisation added, baseline, or a bound of headroom",
+    "label": "the optimisation added, baseline, or a bound of headroom for it",
     "kind": "baseline, optimisation or bound",
     "iteration_s": "Tn with it and those before it, s",
     "exposed_comm_s": "likewise, s",
@@ -80,7 +81,7 @@ ABLATION = {
     "interaction": "gain - alone: below 0 where others have gained some of it already",
 }
 SHAPLEY = {
-    "label": "the optimisation, all together, or a bound of headroom",
+    "label": "the optimisation, all together, or a bound of headroom for the baseline",
     "kind": "optimisation, total or bound",
     "gain": "its share of the total speedup - 1: its gain, mean over all orders",
     "alone": "its gain when added first; of the total their sum",
@@ -98,14 +99,8 @@ def predict_with(scenario: Scenario, optimisation):
     A Prediction, or what an optimisation with a schedule of its own returns instead.
     """
     check_optimisation(optimisation, "optimisation")
-    found = optimisation(scenario)
-    if isinstance(found, Scenario):
-        return predict(found)
-    if not hasattr(found, "iteration_s"):
-        raise ValueError(
-            f"{shown(optimisation)}: expected it to return a Scenario, got {shown(found)}"
-        )
-    return found
+    found = returned(optimisation(scenario), optimisation)
+    return predict(found) if isinstance(found, Scenario) else found
 
 
 def compare(scenario: Scenario, optimisations: Mapping) -> pd.DataFrame:
@@ -120,7 +115,7 @@ def compare(scenario: Scenario, optimisations: Mapping) -> pd.DataFrame:
         found = predict_with(scenario, optimisation)
         own_s = found.iteration_s - predict_with(scenario, free(optimisation)).iteration_s
         told = getattr(optimisation, "assumes", "")
-        rows.append(_compared(label, found, base, _samples(optimisation), own_s, told))
+        rows.append(_compared(label, found, base, _samples(optimisation, found, base), own_s, told))
     return pd.DataFrame(rows, columns=list(COMPARISON))
 
 
@@ -132,8 +127,8 @@ def ablate(scenario: Scenario, optimisations: Mapping, order: str = "given") -> 
         over all orders of up to 12, which add up to the total
 
     Orders differ in which gain is counted first; a set of optimisations is always applied as
-    `Together` does, so what it gains together does not depend on the order. The bounds, those of
-    headroom for the baseline, are what any communication could gain at most.
+    `Together` does, so what it gains together does not depend on the order. The bounds are those of
+    headroom: what fusion alone could gain at most, with the baseline's bytes, link and compute.
 
     Raises ValueError for another order, or too many optimisations for it.
     """
@@ -163,8 +158,9 @@ class _Sets:
         if labels not in self.found:
             chosen = Together(tuple(o for n, o in self.optimisations.items() if n in labels))
             found = predict_with(self.scenario, chosen)
-            base_s = self(())[0].iteration_s if labels else found.iteration_s
-            self.found[labels] = found, chosen.samples * base_s / found.iteration_s
+            base = self(())[0] if labels else found
+            speedup = _samples(chosen, found, base) * base.iteration_s / found.iteration_s
+            self.found[labels] = found, speedup
         return self.found[labels]
 
     def gain(self, label, before) -> float:
@@ -236,8 +232,10 @@ def _compared(label, found, base, samples: float, own_s: float, told: str) -> di
     }
 
 
-def _samples(optimisation) -> float:
-    return float(getattr(optimisation, "samples", 1.0))
+def _samples(optimisation, found, base) -> float:
+    """Return samples an iteration of all workers, over those of the baseline."""
+    workers = found.scenario.n_workers / base.scenario.n_workers
+    return float(getattr(optimisation, "samples", 1.0) * workers)
 
 
 def _refuse(optimisations, caller: str):
