@@ -14,12 +14,12 @@ import workbench
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations "
-    "crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
+    "lanes crosscheck costs nccl screening estimates regimes bands card fits diagnostics slowdown "
     "choices measuring grouping policies fusion settings jitter scenario replay queues grid "
     "explain export timeline scaling sharded optimum priority adjusted workloads optimising whatif "
     "sensitivity draws uncertainty pollux validation gain style receipts fit_figures "
-    "advice_figures figures validation_figures step_figures widget fit_widget scenario_widget "
-    "step_widget advice_widget explore capture"
+    "advice_figures run_figures figures validation_figures step_figures widget fit_widget "
+    "scenario_widget step_widget run_widget advice_widget explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
@@ -27,13 +27,14 @@ HEAVY = {
     "seaborn": {"figures"},
     "matplotlib": {
         *("style", "receipts", "fit_figures", "figures", "validation_figures", "widget"),
-        *("step_figures", "advice_figures"),
+        *("step_figures", "advice_figures", "run_figures"),
     },
     "ipywidgets": {
         "widget",
         "fit_widget",
         "scenario_widget",
         "step_widget",
+        "run_widget",
         "advice_widget",
         "explore",
     },

@@ -3,12 +3,13 @@
 A widget neither computes nor draws: it turns sliders into a Scenario, asks `timeline` for the
 prediction and `figures` for the picture. `explorer.scenario` is the scenario of the sliders'
 present positions, to go on with in the next cell. `explore_fit` is in fit_widget, `explore_steps`
-in step_widget, and the sliders in scenario_widget.
+in step_widget, `explore_run` in run_widget, and the sliders in scenario_widget.
 """
 
 from .advice_widget import explore_fusion, explore_whatif
 from .figures import draw_scaling, draw_timeline
 from .fit_widget import explore_fit
+from .run_widget import explore_run
 from .scenario_widget import WORKERS, ScenarioExplorer, parameters, words
 from .step_widget import explore_steps
 from .timeline import Scenario, predict, sweep
@@ -17,6 +18,7 @@ from .widget import Picture
 __all__ = [
     "explore_fit",
     "explore_fusion",
+    "explore_run",
     "explore_scaling",
     "explore_steps",
     "explore_timeline",

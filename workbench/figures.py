@@ -15,6 +15,7 @@ from .fit_figures import draw_fit, draw_influence, draw_qq, draw_residuals
 from .fusion import DDPBuckets, OneMessage, PerTensor
 from .intervals import union
 from .receipts import save
+from .run_figures import draw_run
 from .style import (
     COLOURS,
     HATCHES,
@@ -42,6 +43,7 @@ __all__ = [
     "draw_influence",
     "draw_qq",
     "draw_residuals",
+    "draw_run",
     "draw_scaling",
     "draw_sensitivity",
     "draw_timeline",
