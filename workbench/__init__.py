@@ -57,10 +57,10 @@ Data flows one way, and each module may import only those above it:
     receipts      save: a figure with its data and its receipt
     fit_figures   draw_fit and the residuals that judge it
     advice_figures  draw_comparison, draw_fusion_curve, draw_sensitivity, draw_forecast
+    run_figures   draw_run: one iteration of a rank, stream by stream
     figures       paper, save, draw_*
     validation_figures  draw_parity, draw_gain
     step_figures  draw_step: the timeline up to a message
-    run_figures   draw_run: one iteration of a rank, stream by stream
     widget        sliders, a picture, and buttons that work
     fit_widget    explore_fit: line, residuals and card move together
     scenario_widget     sliders of a link, a fusion and workers
