@@ -48,12 +48,13 @@ def test_the_fit_recovers_a_noiseless_link(kind):
 
 @pytest.mark.parametrize("name", bench_fits.CASES)
 def test_known_prices_come_back_unbiased_with_honest_intervals(name):
-    # 200 sets with 5 % noise: a 95 % interval covers in 190 +- 3 standard errors of 3.1;
-    # `make bench` asks 1,000 sets for 93-97 %
-    table = bench_fits.recovered(name, 200)
-    assert (table["bias"].abs() < 0.01 + 3 * table["deviation"] / 200**0.5).all()
-    assert table["coverage"].between(0.95 - 0.047, 0.95 + 0.047).all()
-    assert (table["odd"] <= 20).all()
+    # 200 sets with 5 % noise: a 95 % interval covers in 190 +- 3 standard errors of 3.1; of
+    # regimes, which take longer, 100 sets; `make bench` asks 1,000 sets for 93-97 %
+    n_sets = 100 if name.startswith("Piecewise") else 200
+    table = bench_fits.recovered(name, n_sets)
+    assert (table["bias"].abs() < 0.01 + 3 * table["deviation"] / n_sets**0.5).all()
+    assert ((table["coverage"] - 0.95).abs() < 3 * (0.95 * 0.05 / n_sets) ** 0.5).all()
+    assert (table["odd"] <= n_sets / 50).all()
 
 
 def test_every_size_weighs_alike_whatever_its_time():
