@@ -313,6 +313,12 @@ def test_what_cannot_be_optimised_is_refused(arguments, message):
         optimal_fusion(*arguments)
 
 
+@pytest.mark.parametrize("function", [headroom, recommend, loss_curve, optimal])
+def test_a_prediction_is_no_scenario(function):
+    with pytest.raises(ValueError, match="expected a Scenario, got Prediction; pass prediction.sc"):
+        function(predict(v100()))
+
+
 def test_the_optimal_scenario_differs_in_its_plan_only():
     given = v100()
     found = optimal(given)

@@ -97,3 +97,10 @@ def test_compute_as_it_was_predicts_what_it_did():
 def test_a_time_of_a_share_that_cannot_be_is_refused(one_worker_s, message):
     with pytest.raises(ValueError, match=message):
         strong_scaling(scenario(), [2], one_worker_s)
+
+
+def test_what_is_no_scenario_or_no_list_of_workers_is_named():
+    with pytest.raises(ValueError, match="strong_scaling: expected a Scenario, got Prediction"):
+        strong_scaling(predict(scenario()), [2], lambda n: 1.0)
+    with pytest.raises(ValueError, match=r"n_workers: expected a list of them, got 4; \[1, 2, 4\]"):
+        strong_scaling(scenario(), 4, lambda n: 1.0)

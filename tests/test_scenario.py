@@ -105,11 +105,40 @@ def test_a_policy_with_a_clock_tells_its_launches():
     assert host_launches(launched, 2.0).tolist() == np.maximum(launched["launch_s"], 2).tolist()
 
 
-def test_a_cost_or_a_jitter_that_is_no_time_is_refused():
-    with pytest.raises(ValueError, match="all_reduce: expected a cost of finite s .*-1 to -1"):
-        seconds_alone(lambda nbytes, n: -1.0, [8, 9], 2)
-    with pytest.raises(ValueError, match="jitter: expected finite s from 0 up .* gave -1 to -1"):
-        seconds_late(lambda n: -1.0, [2, 3])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (-1.0, "expected finite s from 0 up, got -1"),
+        (np.inf, "got inf"),
+        (None, "got None"),
+        ("1", "got '1'; write it without quotes"),
+        (np.array([1j, 1]), "got complex"),
+        (np.array([True, True]), "got True"),
+        (np.ones(3), r"one time, or times of shape \(2,\); got shape \(3,\)"),
+        (np.ones((2, 2)), r"of shape \(2,\); got shape \(2, 2\)"),
+    ],
+)
+def test_a_cost_or_a_jitter_that_is_no_time_is_refused(given, message):
+    with pytest.raises(ValueError, match=f"all_reduce: what <lambda> gave: .*{message}"):
+        seconds_alone(lambda nbytes, n: given, [8, 9], 2)
+    with pytest.raises(ValueError, match=f"jitter: what <lambda> gave: .*{message}"):
+        seconds_late(lambda n: given, [2, 3])
+
+
+@pytest.mark.parametrize("given", [1e-3, [1e-3, 1e-3], pd.Series([1e-3, 1e-3], index=[7, 7])])
+def test_a_cost_may_be_one_time_or_a_list(given):
+    assert seconds_alone(lambda nbytes, n: given, [8, 9], 2).tolist() == [1e-3, 1e-3]
+
+
+@pytest.mark.parametrize("launch_s", [np.zeros((1, 2)), {0: 1.0}, []])
+def test_launches_are_a_flat_list(launch_s):
+    with pytest.raises(ValueError, match="launch_s: expected finite s since backward began"):
+        scenario(launch_s=launch_s)
+
+
+def test_a_time_of_half_the_precision_is_predicted_in_full():
+    found = predict(scenario(one_worker_s=np.float32(10.0), launch_s=1e-7))
+    assert isinstance(found.iteration_s, float) and isinstance(found.scaling_factor, float)
 
 
 def test_a_lone_worker_waits_for_nobody():

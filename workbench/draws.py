@@ -13,7 +13,7 @@ from .checks import one_number, shown
 from .costs import LinkCost, NodesCost
 from .fusion import fuse
 from .queues import beyond_compute
-from .scenario import Scenario, host_launches, seconds_alone, seconds_late
+from .scenario import Scenario, check_scenario, host_launches, seconds_alone, seconds_late
 from .timeline import predict
 from .workloads import enqueued_by
 
@@ -145,8 +145,7 @@ def _whole_draws(n_draws) -> int:
 
 def refuse_fit(scenario, fit, caller: str):
     """Raise ValueError unless there is a Scenario and a Fit of the time of messages."""
-    if not isinstance(scenario, Scenario):
-        raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}")
+    check_scenario(scenario, caller)
     if getattr(fit, "inputs", ()) != ("nbytes", "n_workers"):  # a fit of batches has another
         raise ValueError(
             f"{caller}: expected a Fit of messages, got {shown(fit)}; "

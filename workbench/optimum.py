@@ -27,8 +27,9 @@ from .fusion import (
     partition,
 )
 from .policies import price
+from .scenario import Scenario, check_scenario
 from .settings import FRAMEWORKS, cap_list, phases, variations
-from .timeline import Scenario, predict, sweep
+from .timeline import predict, sweep
 from .units import MIB
 
 _PIECES = 1000  # of large gradients, for the optimum with partitioning: a fine enough grid
@@ -207,6 +208,7 @@ def recommend(
 
 def _ready(scenario: Scenario) -> pd.DataFrame:
     """Return the gradients with the times from which the scenario lets them be sent."""
+    check_scenario(scenario, "optimum")
     if np.ndim(scenario.launch_s):
         raise ValueError(
             "launch_s: expected one number, for other policies send other messages; got "

@@ -22,7 +22,7 @@ import pandas as pd
 from .checks import numbers, shown
 from .fusion import check_piece, fuse
 from .policies import doubt_limit
-from .scenario import Scenario, seconds_alone, seconds_late
+from .scenario import Scenario, check_scenario, seconds_alone, seconds_late
 
 _ROUNDING = 1e-9
 
@@ -186,8 +186,7 @@ def _forward_times(forward: np.ndarray, arrived: np.ndarray, backward_s: float):
 
 
 def _refuse(scenario):
-    if not isinstance(scenario, Scenario):
-        raise ValueError(f"predict_priority: expected a Scenario, got {shown(scenario)}")
+    check_scenario(scenario, "predict_priority")
     unknown = {
         f"n_streams={scenario.n_streams}": scenario.n_streams > 1,
         f"slowdown={scenario.slowdown}": scenario.slowdown > 0,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .checks import check_callable, one_number, shown
-from .scenario import Scenario
+from .scenario import Scenario, check_scenario
 from .timeline import predict, sweep
 
 SCALING = {
@@ -49,7 +49,10 @@ def strong_scaling(
 
     Raises ValueError when one_worker_s is not callable or gives no s above 0.
     """
+    check_scenario(scenario, "strong_scaling")
     check_callable(one_worker_s, "one_worker_s", "lambda(n: batch_time(batch / n))")
+    if not np.iterable(n_workers):
+        raise ValueError(f"n_workers: expected a list of them, got {shown(n_workers)}; [1, 2, 4]")
     whole_s = with_compute(scenario, one_worker_s(1)).one_worker_s
     rows = []
     for n in n_workers:

@@ -2,6 +2,7 @@
 
 import textwrap
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
@@ -26,7 +27,7 @@ from .units import format_bytes, format_seconds
 _POLICIES = (PerTensor, OneMessage, FixedBuffer, DDPBuckets, DeepSpeedBuckets, HorovodFusion)
 _POLICIES += (MergedGradients, OptimalFusion, Plan)
 _ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
-_OTHER_UNIT = 0.02  # backward takes about two thirds of an iteration; milliseconds as s, 1/1000
+_OTHER_UNIT = 0.002  # ms beside s: backward is at most 1/1000 then, else about two thirds
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Scenario:
         hold some of it
 
     Raises ValueError when a value cannot be, for example a gradient ready after backward ended;
-    warns when backward is under 2 % of T1, which then may be in another unit.
+    warns when backward is under 0.2 % of T1, which then may be in another unit.
     """
 
     gradients: pd.DataFrame
@@ -184,14 +185,9 @@ def seconds_alone(all_reduce, nbytes, n_workers) -> np.ndarray:
     nbytes and n_workers broadcast. Raises ValueError for a cost that is no finite s from 0 up.
     """
     nbytes, workers = np.asarray(nbytes), np.asarray(n_workers)
-    seconds = np.asarray(all_reduce(nbytes, workers), dtype=float)
-    seconds = np.broadcast_to(seconds, np.broadcast_shapes(nbytes.shape, workers.shape))
-    if not ((seconds >= 0) & (seconds < np.inf)).all():
-        raise ValueError(
-            f"all_reduce: expected a cost of finite s from 0 up for every bucket; "
-            f"{shown(all_reduce)} gave {seconds.min():.6g} to {seconds.max():.6g}"
-        )
-    return np.where(workers > 1, seconds, 0.0)
+    shape = np.broadcast_shapes(nbytes.shape, workers.shape)
+    given, what = all_reduce(nbytes, workers), f"all_reduce: what {shown(all_reduce)} gave"
+    return np.where(workers > 1, _of_shape(given, shape, what), 0.0)
 
 
 def latency_alone(all_reduce, seconds: np.ndarray, n_workers) -> np.ndarray:
@@ -204,13 +200,28 @@ def seconds_late(jitter, n_workers) -> np.ndarray:
     workers = np.asarray(n_workers, float)
     if jitter is None:
         return np.zeros(workers.shape)
-    late = np.broadcast_to(np.asarray(jitter(workers), dtype=float), workers.shape)
-    if not ((late >= 0) & (late < np.inf)).all():
+    given, what = jitter(workers), f"jitter: what {shown(jitter)} gave"
+    return np.where(workers > 1, _of_shape(given, workers.shape, what), 0.0)
+
+
+def _of_shape(given, shape: tuple, what: str) -> np.ndarray:
+    """Return what a cost or a jitter gave as floats of the shape asked for, or raise ValueError."""
+    seconds = numbers(given, what, "finite s from 0 up")
+    try:
+        return np.broadcast_to(seconds, shape)
+    except ValueError:
         raise ValueError(
-            f"jitter: expected finite s from 0 up for every number of workers; "
-            f"{shown(jitter)} gave {late.min():.6g} to {late.max():.6g}"
-        )
-    return np.where(workers > 1, late, 0.0)
+            f"{what}: expected one time, or times of shape {shape}; got shape {seconds.shape}"
+        ) from None
+
+
+def check_scenario(scenario, caller: str):
+    """Raise ValueError for what is no Scenario."""
+    if not isinstance(scenario, Scenario):
+        predicted = isinstance(getattr(scenario, "scenario", None), Scenario)
+        advice = "build one: Scenario(gradients, one_worker_s, ...)"
+        advice = "pass prediction.scenario" if predicted else advice
+        raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}; {advice}")
 
 
 def one_each(values, n_buckets: int, name: str) -> np.ndarray:
@@ -268,7 +279,8 @@ def _jitter(jitter):
 
 
 def _launch(launch_s):
-    values = np.asarray(pd.Series(launch_s, dtype=object))
+    flat = np.ndim(launch_s) < 2 and not isinstance(launch_s, Mapping)
+    values = np.asarray(pd.Series(launch_s, dtype=object)) if flat else []
     plain = all(isinstance(v, Real) and not isinstance(v, bool) and abs(v) < np.inf for v in values)
     if not (plain and len(values)):
         raise ValueError(

@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 
 from .adjusted import Adjusted
-from .checks import shown
 from .fusion import fuse
 from .regimes import tangent
-from .scenario import Scenario, host_launches, latency_alone, seconds_alone
+from .scenario import Scenario, check_scenario, host_launches, latency_alone, seconds_alone
 from .timeline import Prediction, predict
 from .workloads import enqueued_by
 
@@ -140,8 +139,7 @@ def _buffer(scenario: Scenario):
 
 
 def _refuse(scenario):
-    if not isinstance(scenario, Scenario):
-        raise ValueError(f"sensitivity: expected a Scenario, got {shown(scenario)}")
+    check_scenario(scenario, "sensitivity")
     if scenario.n_streams > 1 or scenario.slowdown > 0:
         raise ValueError(
             "sensitivity: expected one stream and no slow-down, which have no closed form; got "

@@ -26,7 +26,7 @@ from .checks import shown
 from .export import as_events, chrome_trace, event, message
 from .fusion import fuse
 from .replay import COMPUTE, Task, replay
-from .scenario import Scenario, latency_alone, seconds_alone, seconds_late
+from .scenario import Scenario, check_scenario, latency_alone, seconds_alone, seconds_late
 
 _COMPUTE = ("forward", "backward")
 KINDS = ("full shard", "keep gathered", "zero 2")
@@ -193,8 +193,7 @@ def _halved(all_reduce):
 
 
 def _refuse(scenario, kind: str, ahead: int):
-    if not isinstance(scenario, Scenario):
-        raise ValueError(f"predict_sharded: expected a Scenario, got {shown(scenario)}")
+    check_scenario(scenario, "predict_sharded")
     if kind not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}; got {shown(kind)}")
     if not (isinstance(ahead, int | np.integer) and ahead >= 1):

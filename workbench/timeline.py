@@ -27,6 +27,7 @@ from .queues import after_backward, last_end, on_the_clock, schedule, share
 from .scenario import (
     FIELDS,
     Scenario,
+    check_scenario,
     count,
     host_launches,
     latency_alone,
@@ -164,7 +165,7 @@ def predict(scenario: Scenario) -> Prediction:
     last message - end of backward), and the scaling factor is T1 / Tn: 1 when every message hides
     behind backward, and for one worker.
     """
-    _check_scenario(scenario, "predict")
+    check_scenario(scenario, "predict")
     table = _on_time(fuse(scenario.gradients, scenario.fusion), scenario.backward_s)
     nbytes, n_workers = table["nbytes"].to_numpy(), scenario.n_workers
     seconds = seconds_alone(scenario.all_reduce, nbytes, n_workers)
@@ -181,8 +182,9 @@ def predict(scenario: Scenario) -> Prediction:
     exposed_s, idle_s, slowed_s = spent
     jitter_s = float(seconds_late(scenario.jitter, n_workers))
     fixed_s = scenario.fixed_s if n_workers > 1 else 0.0
-    iteration_s = scenario.one_worker_s + exposed_s + idle_s + slowed_s + jitter_s + fixed_s
-    factor = scenario.one_worker_s / iteration_s
+    one_worker_s = float(scenario.one_worker_s)
+    iteration_s = one_worker_s + exposed_s + idle_s + slowed_s + jitter_s + fixed_s
+    factor = one_worker_s / iteration_s
     parts = idle_s, slowed_s, jitter_s
     return Prediction(scenario, timeline, iteration_s, exposed_s, factor, *parts)
 
@@ -212,7 +214,7 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
 
     Raises ValueError for an unknown field, a field without values, or values a Scenario refuses.
     """
-    _check_scenario(scenario, "sweep")
+    check_scenario(scenario, "sweep")
     if not (executor is None or hasattr(executor, "map")):
         raise ValueError(
             f"sweep: executor: expected a concurrent.futures.Executor, got {shown(executor)}; "
@@ -236,14 +238,6 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
             "scaling_factor": one_worker_s / iteration_s,
         }
     )
-
-
-def _check_scenario(scenario, caller: str):
-    if not isinstance(scenario, Scenario):
-        advice = "build one: Scenario(gradients, one_worker_s, ...)"
-        if isinstance(scenario, Prediction):
-            advice = "pass prediction.scenario"
-        raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}; {advice}")
 
 
 def _values(name: str, values) -> list:
