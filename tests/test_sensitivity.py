@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
+from workbench.fits import fit_all_reduce
 from workbench.fusion import (
     DDPBuckets,
     DeepSpeedBuckets,
@@ -17,6 +18,7 @@ from workbench.fusion import (
 )
 from workbench.sensitivity import SENSITIVITY, sensitivity
 from workbench.timeline import Scenario, predict
+from workbench.units import KIB
 from workbench.whatif import Compression, FasterLink, Together
 
 MB = 1_000_000
@@ -213,3 +215,17 @@ def test_what_has_no_closed_form_is_refused(changes):
 def test_what_is_no_scenario_is_refused():
     with pytest.raises(ValueError, match="expected a Scenario, got Prediction"):
         sensitivity(predict(scenario()))
+
+
+def test_a_price_that_a_fit_does_not_determine_is_noted():
+    sizes = [KIB * 4**k for k in range(8)]
+    seconds = [30 * 5e-6 + 2e-9 * size * (1 + 0.02 * (-1) ** k) for k, size in enumerate(sizes)]
+    table = pd.DataFrame({"op": "all_reduce", "n_workers": 16, "n_nodes": 2, "nbytes": sizes})
+    fit = fit_all_reduce(table.assign(seconds=seconds))
+    run = scenario(all_reduce=fit.model, n_workers=16)
+    notes = sensitivity(run, fit).set_index("parameter")["note"]
+    assert notes["alpha"].startswith("not determined apart from a constant") and notes["beta"] == ""
+    pd.testing.assert_frame_equal(sensitivity(run, fit).drop(columns="note"),
+                                  sensitivity(run).drop(columns="note"))  # fmt: skip
+    with pytest.raises(ValueError, match="sensitivity: fit: expected a Fit, got Ring; make one"):
+        sensitivity(run, fit.model)

@@ -280,3 +280,29 @@ BATCHES = fit_batch_time(pd.DataFrame({"batch": [1, 2, 4], "seconds": [1.5, 2.1,
 def test_what_cannot_be_is_refused_in_words(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_price_of_a_hop_that_is_not_determined_is_told_where_it_counts(rng):
+    # one number of workers: 2 * 15 hops are one constant, so a tree would explain the rows as well
+    fit = fit_all_reduce(sweep_of(TRUTH, rng, workers=(16,)).assign(n_nodes=pd.NA))
+    told = "alpha not determined apart from a constant a message: time other numbers of workers"
+    found = band(scenario(), fit, [4, 16, 64], n_draws=20).set_index("n_workers")["why"]
+    assert found[4].endswith(told) and found[64].endswith(told) and found[16] == ""
+    assert told in knee_range(scenario(), fit, n_workers=[1, 2, 4, 8, 16], n_draws=20)["why"][0]
+
+
+def test_links_inside_a_node_that_were_not_timed_are_told(rng):
+    truth = Hierarchical(Link(1e-5, 1e-10), TRUTH.link, 8)
+    table = sweep_of(truth, rng, workers=(16, 32)).assign(n_nodes=[2] * 12 + [4] * 12)
+    why = extrapolation(scenario(), fit_all_reduce(table), [4, 8, 12])["why"]
+    told = "within a node of 8 workers, but timed between nodes only"
+    assert why.str.contains(told).tolist() == [True, True, False]
+    fit = fit_all_reduce(table, kind=truth)
+    assert not extrapolation(scenario(), fit, [4, 8])["why"].str.contains(told).any()
+
+
+def test_links_between_nodes_that_were_not_timed_are_told(rng):
+    fit = fit_all_reduce(sweep_of(TRUTH, rng, workers=(4, 8)).assign(n_nodes=1))
+    why = extrapolation(scenario(), fit, [2, 8, 16])["why"]
+    told = "timed within one node of 8 workers or more, not between nodes"
+    assert why.str.contains(told).tolist() == [False, False, True]

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from .adjusted import Adjusted
+from .checks import shown
 from .fusion import fuse
 from .regimes import tangent
 from .scenario import Scenario, check_scenario, host_launches, latency_alone, seconds_alone
@@ -35,16 +36,19 @@ _LIMITS = ("buffer_bytes", "cap_bytes", "threshold_bytes", "elements")
 _STEP = 1e-6  # relative: costs and arrivals are straight between their breaks
 
 
-def sensitivity(scenario: Scenario) -> pd.DataFrame:
+def sensitivity(scenario: Scenario, fit=None) -> pd.DataFrame:
     """Return SENSITIVITY, the largest elasticity first.
 
     Prices are those of `all_reduce.parameters`. The buffer, whose effect comes in steps, is halved
     and doubled instead. Where two buckets are critical at once, or all is just hidden, the
     elasticity is that of the first bucket: the other side of the kink has another.
 
+    fit : of the all-reduce, whose card may say that a price is not determined: its note says so
+
     Raises ValueError for several streams or a slow-down, where there is no closed form.
     """
     _refuse(scenario)
+    free = {} if fit is None else _free(fit)
     prediction = predict(scenario)
     one_worker_s, iteration_s = scenario.one_worker_s, prediction.iteration_s
     first = _critical(prediction)
@@ -62,6 +66,7 @@ def sensitivity(scenario: Scenario) -> pd.DataFrame:
         elasticity = more_s / one_worker_s - (more_s + moves_s) / iteration_s
         rows.append((name, more_s, elasticity, "critical bucket", note))
     table = pd.DataFrame([*rows, *_buffer(scenario)], columns=list(SENSITIVITY))
+    table["note"] = table["note"].mask(table["parameter"].isin(free), table["parameter"].map(free))
     order = np.argsort(-table["elasticity"].abs(), kind="stable")
     return table.iloc[order].reset_index(drop=True)
 
@@ -131,11 +136,21 @@ def _buffer(scenario: Scenario):
     for name in (field.name for field in fields(policy) if field.name in _LIMITS):
         value = getattr(policy, name)
         half, double = (
-            replace(scenario, fusion=replace(policy, **{name: int(value * factor)}))
-            for factor in (0.5, 2)
+            replace(scenario, fusion=replace(policy, **{name: limit}))
+            for limit in (max(min(1, value), value // 2), 2 * value)
         )
         ratio = predict(double).scaling_factor / predict(half).scaling_factor
         yield "buffer", float(value), float(np.log(ratio) / np.log(4)), "half to double", name
+
+
+def _free(fit) -> dict[str, str]:
+    """Return the notes on prices that the rows of a fit leave free."""
+    if not hasattr(fit, "undetermined"):
+        raise ValueError(
+            f"sensitivity: fit: expected a Fit, got {shown(fit)}; make one: "
+            "fit_all_reduce(measurements)"
+        )
+    return {name: f"not determined {why}" for name, why in fit.undetermined().items()}
 
 
 def _refuse(scenario):

@@ -12,6 +12,7 @@ import pandas as pd
 from .adjusted import Adjusted
 from .bands import share
 from .checks import one_number, shown, whole_workers
+from .costs import NodesCost
 from .draws import Draws, refuse_fit
 from .fusion import fuse
 from .scenario import Scenario
@@ -57,7 +58,8 @@ def band(
         its median, and the rest of T1 by the factor of the last; otherwise compute is certain
 
     The band is that of the forecast's inputs: it does not tell whether the model itself holds
-    beyond what was measured, which `extrapolated` is there for. A policy with a clock, or several
+    beyond what was measured, which `extrapolated` is there for; where why says that a price is not
+    determined, another kind of cost may lie outside the band. A policy with a clock, or several
     streams, has each draw predicted by itself, which takes some ms a draw.
 
     Raises ValueError for a fit without draws, a level or a number of draws that cannot be.
@@ -79,7 +81,9 @@ def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
 
     Columns n_workers; extrapolated, how many times the worst message is beyond the measured bytes
     or workers, 1 inside and infinite for a price that the fit leaves free; nbytes, that message's;
-    why, in words, empty inside. A lone worker sends nothing, so nothing is beyond.
+    why, in words, empty inside: what is beyond, also which price of a hop the rows do not tell from
+    a constant, and which links were not timed, those inside a node or those between nodes. A lone
+    worker sends nothing, so nothing is beyond.
     """
     refuse_fit(scenario, fit, "extrapolation")
     counts = _counts(scenario.n_workers if n_workers is None else n_workers)
@@ -92,15 +96,45 @@ def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
     worst = factor.argmax(axis=1)
     why = told["why"].astype("str").to_numpy().reshape(factor.shape)
     rows = np.arange(len(counts))
-    beyond = factor[rows, worst]
+    beyond, besides = factor[rows, worst], _doubts(fit, counts)
+    words = ["; ".join(filter(None, w)) for w in zip(why[rows, worst], besides, strict=True)]
     return pd.DataFrame(
         {
             "n_workers": counts.astype("int64"),
             "extrapolated": beyond,
             "nbytes": sent[worst],
-            "why": pd.array(np.where(beyond > 1, why[rows, worst], ""), dtype="str"),
+            "why": pd.array(np.where(beyond > 1, words, ""), dtype="str"),
         }
     )
+
+
+def _doubts(fit, counts: np.ndarray) -> list[str]:
+    """Return what no draw of the fit tells of each number of workers, in words."""
+    timed = fit.measurements["n_workers"].unique()
+    free = ["" if n in timed else _not_determined(fit) for n in counts]
+    nodes = [_other_links(fit, n) for n in counts]
+    return ["; ".join(filter(None, words)) for words in zip(nodes, free, strict=True)]
+
+
+def _not_determined(fit) -> str:
+    """Return the prices of a hop that a constant a message would explain as well, in words."""
+    free = fit.undetermined()
+    names = [name for name in free if name not in fit.estimate.undetermined]
+    return "; ".join(f"{name} not determined {free[name]}" for name in names)
+
+
+def _other_links(fit, n_workers: float) -> str:
+    """Return which links so many workers have that the rows do not, of a cost that knows one."""
+    rows = fit.measurements
+    if isinstance(fit.model, NodesCost) or "n_nodes" not in rows or rows["n_nodes"].isna().any():
+        return ""
+    each = rows["n_workers"].to_numpy(float) / rows["n_nodes"].to_numpy(float)
+    across = (rows["n_nodes"] > 1).to_numpy()
+    if across.all() and n_workers <= each.min():
+        return f"within a node of {each.min():.6g} workers, but timed between nodes only"
+    if not across.any() and n_workers > each.max():
+        return f"timed within one node of {each.max():.6g} workers or more, not between nodes"
+    return ""
 
 
 def knee(scenario: Scenario, threshold: float = 0.5, n_workers=None) -> int:
@@ -141,7 +175,8 @@ def knee_range(
 
     Columns knee, with the fitted price; low and high, between which the knees of a share `level` of
     the draws lie; at_least, True when high is the last of n_workers and may be beyond; extrapolated
-    and why, of the knee, as in BAND. Arguments as of knee and band.
+    and why, of the knee, as in BAND; its gains rest on other numbers of workers, so why also names
+    a price of a hop that is not determined. Arguments as of knee and band.
     """
     counts, tail = _choices(n_workers, threshold), 0.5 - share(level) / 2
     found = Draws(scenario, fit, n_draws, rng, compute_cv)
@@ -150,8 +185,10 @@ def knee_range(
     drawn = _knees(counts, np.stack([found(n) for n in counts]), threshold)
     low, high = np.quantile(drawn, [tail, 1 - tail], method="inverted_cdf").astype(int).tolist()
     beyond = extrapolation(scenario, fit, best).iloc[0]
+    free = _not_determined(fit)
+    why = "; ".join(filter(None, [beyond["why"], free * (free not in beyond["why"])]))
     row = {"knee": best, "low": low, "high": high, "at_least": high == counts[-1]}
-    return pd.DataFrame([row | {name: beyond[name] for name in ("extrapolated", "why")}])
+    return pd.DataFrame([row | {"extrapolated": beyond["extrapolated"], "why": why}])
 
 
 def _knees(counts: np.ndarray, factors: np.ndarray, threshold: float) -> np.ndarray:
