@@ -27,6 +27,18 @@ def test_every_bucket_by_hand():
     assert table["shared_s"].tolist() == pytest.approx([0, 0, 0])
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_the_unit_of_time_does_not_matter(unit):
+    table = scenario().gradients
+    table = table.assign(ready_s=table["ready_s"] * unit)
+    cost = Affine(Link(1.0 * unit, 1e-3 * unit))
+    times = {"one_worker_s": 10 * unit, "backward_s": 5 * unit}
+    found, plain = explained(gradients=table, all_reduce=cost, **times), explained()
+    assert found["branch"].tolist() == plain["branch"].tolist()
+    assert found["critical"].tolist() == plain["critical"].tolist()
+    assert (found["exposed_s"] / unit).tolist() == pytest.approx(plain["exposed_s"].tolist())
+
+
 def test_the_columns_are_those_that_are_promised():
     assert list(explained()) == list(EXPLANATION)
 

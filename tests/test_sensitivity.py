@@ -185,6 +185,12 @@ def test_every_framework_has_its_buffer(policy):
     assert "buffer" in set(sensitivity(scenario(fusion=policy))["parameter"])
 
 
+@pytest.mark.parametrize("policy", [FixedBuffer(np.inf), DeepSpeedBuckets(1), HorovodFusion(0)])
+def test_a_buffer_at_the_end_of_its_scale_moves_nothing(policy):
+    row = sensitivity(scenario(fusion=policy)).set_index("parameter").loc["buffer"]
+    assert row["elasticity"] == 0
+
+
 def test_autograd_agrees():
     torch = pytest.importorskip("torch")
     run = random_run(4)

@@ -34,7 +34,7 @@ def explain(timeline: pd.DataFrame, launch_s, seconds, backward_end_s: float, n_
     previous = np.r_[np.full(min(n_streams, len(end)), -np.inf), end[:-n_streams]]
     branches = np.stack([timeline["ready_s"].to_numpy(), previous, launch_s])
     # of several queues the replay moves by sums of steps: to rounding
-    rounding = 1e-12 * np.maximum(1.0, np.abs(end))
+    rounding = 1e-12 * np.abs(end).max()
     late = start - branches <= rounding
     names = np.array(["ready", "previous", "launch"])[late.argmax(axis=0)]
     longer = end - start - seconds

@@ -137,7 +137,7 @@ def _buffer(scenario: Scenario):
         value = getattr(policy, name)
         half, double = (
             replace(scenario, fusion=replace(policy, **{name: limit}))
-            for limit in (max(min(1, value), value // 2), 2 * value)
+            for limit in (max(min(1, value), value / 2), 2 * value)
         )
         ratio = predict(double).scaling_factor / predict(half).scaling_factor
         yield "buffer", float(value), float(np.log(ratio) / np.log(4)), "half to double", name
