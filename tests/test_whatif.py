@@ -411,6 +411,15 @@ def test_fusion_with_a_clock_of_its_own_can_be_compared():
         (lambda: FasterLink(0), "FasterLink bandwidth: expected a number above 0"),
         (lambda: FasterCompute("2"), "FasterCompute factor: expected a number above 0, got '2'"),
         (lambda: LargerBatch(2, BatchTime(1, 1)), "batch_time and batch together"),
+        (
+            lambda: LargerBatch(2, lambda batch: 0.0, 32)(scenario()),
+            "what <lambda> gave: expected finite s above 0, got 0",
+        ),
+        (
+            lambda: Accumulation(4, 5.5)(scenario()),
+            "update_s: expected at most what T1 leaves beside backward, 5 s; got 5.5",
+        ),
+        (lambda: Together(HalfPrecision()), "expected several optimisations, got HalfPrecision"),
         (lambda: LocalSGD(1.5), "LocalSGD steps: expected a whole number from 1 up, got 1.5"),
         (lambda: Accumulation(0), "Accumulation steps: expected a whole number from 1 up, got 0"),
         (lambda: TensorFusion(DDPBuckets), r"write DDPBuckets\(\)"),

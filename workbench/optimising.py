@@ -249,6 +249,11 @@ class Together:
     optimisations: tuple
 
     def __post_init__(self):
+        if not np.iterable(self.optimisations):
+            raise ValueError(
+                f"Together: expected several optimisations, got {shown(self.optimisations)}; "
+                "write Together((HalfPrecision(), AdaptiveFusion()))"
+            )
         object.__setattr__(self, "optimisations", tuple(self.optimisations))
         for optimisation in self.optimisations:
             check_optimisation(optimisation, "Together")

@@ -60,7 +60,12 @@ class LargerBatch:
     def __call__(self, scenario: Scenario) -> Scenario:
         longer = self.factor
         if self.batch is not None:
-            longer = self.batch_time(self.batch * self.factor) / self.batch_time(self.batch)
+            times = [self.batch_time(self.batch * factor) for factor in (1, self.factor)]
+            what = f"LargerBatch batch_time: what {shown(self.batch_time)} gave"
+            before, after = numbers(times, what, "finite s above 0").tolist()
+            if before == 0:
+                raise ValueError(f"{what}: expected finite s above 0, got 0")
+            longer = after / before
         return _with_compute(scenario, float(scenario.one_worker_s * longer))
 
 
@@ -84,6 +89,12 @@ class Accumulation:
         return float(self.steps)
 
     def __call__(self, scenario: Scenario) -> Scenario:
+        most_s = scenario.one_worker_s - scenario.micro_batches * scenario.backward_s
+        if self.update_s > max(0.0, most_s):
+            raise ValueError(
+                "Accumulation update_s: expected at most what T1 leaves beside backward, "
+                f"{max(0.0, most_s):.6g} s; got {self.update_s:.6g}"
+            )
         once = (self.steps - 1) * self.update_s
         return _repeated(scenario, self.steps, self.steps * scenario.one_worker_s - once)
 
