@@ -28,11 +28,11 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
     Raises ValueError when there is no device row to measure.
     """
     events = _events(events)
-    work = _work(events)
+    work = work_of(events)
     rows = [
         {"rank": rank, "iteration": number, **_spend(mine, low, high)}
         for rank, mine in work.groupby("rank", dropna=False)
-        for number, low, high in _windows(mine[mine["iteration"] >= 0])
+        for number, low, high in windows(mine[mine["iteration"] >= 0])
     ]
     table = pd.DataFrame(rows, columns=list(ITERATIONS)).astype({"rank": "Int64"})
     return _without_unknown(table, events)
@@ -62,7 +62,8 @@ def _events(run) -> pd.DataFrame:
     return table if table.index.is_unique else table.reset_index(drop=True)
 
 
-def _work(events: pd.DataFrame) -> pd.DataFrame:
+def work_of(events: pd.DataFrame) -> pd.DataFrame:
+    """The rows of compute, comm and memory; ValueError when none lies inside an iteration."""
     work = events[events["kind"].isin(_WORK)]
     if not (work["iteration"] >= 0).any():
         raise ValueError(
@@ -72,8 +73,8 @@ def _work(events: pd.DataFrame) -> pd.DataFrame:
     return work
 
 
-def _windows(work: pd.DataFrame) -> list[tuple]:
-    """(iteration, low, high) of one rank's iterations, in s."""
+def windows(work: pd.DataFrame) -> list[tuple]:
+    """(iteration, low, high) of one rank's iterations, in s, from its work inside iterations."""
     if work.empty:
         return []
     kernels = work[work["kind"] != "memory"]
@@ -431,10 +432,12 @@ def stragglers(events: pd.DataFrame) -> pd.DataFrame:
     other ranks. Raises ValueError with fewer than two ranks.
     """
     events = _events(events)
-    if events["rank"].nunique() < 2:
+    ranks = events["rank"].unique()
+    if len(ranks) < 2:
+        got = f"one rank, {ranks[0]}" if len(ranks) else "no row"
         raise ValueError(
             "events: expected the rows of two or more ranks to tell who waits for whom; "
-            f"got {events['rank'].nunique()}. Load all ranks of the run together"
+            f"got {got}. Load all ranks of the run together"
         )
     rows, keys = _ordered_messages(events)
     joined = rows.groupby(keys, dropna=False)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from .checks import shown
 from .intervals import clip, intersection, measure, union
-from .iterations import iterations
+from .iterations import windows, work_of
 from .tables import EVENTS, check
 
 LANES = {
@@ -74,15 +74,16 @@ def lanes(run, rank: int | None = None, iteration: int | None = None) -> Lanes:
     """
     events = check(getattr(run, "events", run), EVENTS, "events")
     mine, rank = _of_rank(events, rank)
-    table = iterations(mine).set_index("iteration")
-    iteration = table.index[0] if iteration is None else iteration
-    if iteration not in table.index:
+    work = work_of(mine)
+    found = {number: (low, high) for number, low, high in windows(work[work["iteration"] >= 0])}
+    iteration = next(iter(found)) if iteration is None else iteration
+    if iteration not in found:
         raise ValueError(
-            f"iteration: expected one of {', '.join(map(str, table.index))}; got {shown(iteration)}"
+            f"iteration: expected one of {', '.join(map(str, found))}; got {shown(iteration)}"
         )
-    work = mine[mine["kind"].isin(list(WORK))]
-    low, duration_s = _begin(work, iteration), float(table.loc[iteration, "duration_s"])
-    work = work[(work["end_s"] > low) & (work["start_s"] < low + duration_s)]
+    low, high = found[iteration]
+    duration_s = float(high - low)
+    work = work[(work["end_s"] > low) & (work["start_s"] < high)]
     rows = work.assign(
         start_s=(work["start_s"] - low).clip(lower=0.0),
         end_s=(work["end_s"] - low).clip(upper=duration_s),
@@ -105,19 +106,15 @@ def _of_rank(events: pd.DataFrame, rank) -> tuple[pd.DataFrame, int | None]:
     return mine, None if rank is None else int(rank)
 
 
-def _begin(work: pd.DataFrame, iteration: int) -> float:
-    """Return when an iteration begins, as ITERATIONS has it: with its first kernel."""
-    kernels = work[work["kind"] != "memory"]
-    kernels = kernels if len(kernels) else work
-    return float(kernels.loc[kernels["iteration"] == iteration, "start_s"].min())
-
-
 def _names(work: pd.DataFrame) -> pd.Series:
     """Return the lane of each row: its stream or thread, or its kind where these are many."""
-    device = work["stream"] >= 0
-    number = work["stream"].where(device, work["thread"]).astype("str")
-    place = np.where(device, "stream ", "thread ") + number
-    return place if place.nunique() <= MANY else work["kind"].map(WORK).astype("str")
+    streams, threads = (
+        work[column].map({n: f"{column} {n}" for n in work[column].unique()})
+        for column in ("stream", "thread")
+    )
+    place = streams.where(work["stream"] >= 0, threads)
+    place = place if place.nunique() <= MANY else work["kind"].astype("str").map(WORK)
+    return place.astype("category")
 
 
 def _spans(rows: pd.DataFrame, duration_s: float) -> pd.DataFrame:
@@ -125,7 +122,10 @@ def _spans(rows: pd.DataFrame, duration_s: float) -> pd.DataFrame:
     start, end = union(*_times(rows[rows["kind"] == "compute"]))
     idle = np.r_[0.0, end], np.r_[start, duration_s]  # without compute
     parts = []
-    for (lane, kind), mine in _busiest_first(rows).groupby(["lane", "kind"], sort=False):
+    order = _busiest_first(rows)
+    by_lane = dict(list(rows.groupby(["lane", "kind"], observed=True)))
+    for lane, kind in sorted(by_lane, key=lambda each: order.index(each[0])):
+        mine = by_lane[lane, kind]
         found = {kind: union(*_times(mine))}
         if kind == "comm":
             hidden, exposed = (intersection(found["comm"], each) for each in ((start, end), idle))
@@ -133,17 +133,18 @@ def _spans(rows: pd.DataFrame, duration_s: float) -> pd.DataFrame:
         for name, (low, high) in found.items():
             parts.append(pd.DataFrame({"lane": lane, "kind": name, "start_s": low, "end_s": high}))
     nothing = pd.DataFrame(columns=list(LANES)).astype({"start_s": float, "end_s": float})
-    return pd.concat(parts, ignore_index=True) if parts else nothing
+    table = pd.concat(parts or [nothing], ignore_index=True)
+    return table.astype({"lane": "category", "kind": "category"})  # compared at every look
 
 
-def _busiest_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows by lane: those that compute most, then by kind and number."""
-    rows = rows.astype({"kind": "str"})
+def _busiest_first(rows: pd.DataFrame) -> list[str]:
+    """Return the lanes: those that compute most, then by number; those of a kind as in WORK."""
+    if rows["lane"].isin(list(WORK.values())).all():
+        return list(WORK.values())
     computed = (rows["end_s"] - rows["start_s"]).where(rows["kind"] == "compute", 0.0)
-    most = -computed.groupby(rows["lane"]).transform("sum")
-    place = rows[["stream", "thread"]].max(axis=1)
-    order = rows.assign(most=most, place=place).groupby("lane")["kind"].transform("min")
-    return rows.assign(most=most, order=order, place=place).sort_values(["most", "order", "place"])
+    by_lane = rows.assign(busy=-computed).groupby("lane", observed=True)
+    table = by_lane.agg(busy=("busy", "sum"), stream=("stream", "max"), thread=("thread", "max"))
+    return list(table.sort_values(["busy", "stream", "thread"]).index)
 
 
 def _times(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -44,7 +44,7 @@ def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None
         raise ValueError("draw_run: nothing runs in these lanes; choose others")
     keys = []
     for kind, label in LABELS.items():
-        spans = found.spans[found.spans["kind"] == kind].groupby("lane")
+        spans = found.spans[found.spans["kind"] == kind].groupby("lane", observed=True)
         boxes = [_boxes(mine, names.index(lane), low, high) for lane, mine in spans]
         if sum(map(len, boxes)):
             look = {"facecolor": COLOURS[kind], "hatch": HATCHES[kind], "edgecolor": "white"}

@@ -52,8 +52,8 @@ class RunExplorer(Explorer):
                 options=self._iterations[start], description="iteration", **CONTROL
             ),
             "stream": Dropdown(options=[ALL], description="stream or thread", **CONTROL),
-            "shown": FloatRangeSlider(description="shown (ms)", min=0.0, readout_format=".4~r",
-                                      **CONTROL),
+            "shown": FloatRangeSlider(value=(0.0, 1.0), max=1.0, description="shown (ms)",
+                                      readout_format=".1f", **CONTROL),
         }  # fmt: skip
         self._fit(controls)
         for each in ("rank", "iteration"):  # before the frame's own, which redraws
@@ -90,7 +90,7 @@ class RunExplorer(Explorer):
         found = self._lanes(rank.value, iteration.value)
         _offer(stream, [ALL, *found.spans["lane"].unique()])
         whole, before = found.duration_s / MS, shown.value
-        zoomed = before != (shown.min, shown.max) and before[0] < whole
+        zoomed = before != (0.0, shown.max) and before[0] < whole
         shown.value = (0.0, 0.0)
         shown.max, shown.step = whole, whole / STEPS
         shown.value = (before[0], min(before[1], whole)) if zoomed else (0.0, whole)

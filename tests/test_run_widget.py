@@ -1,0 +1,163 @@
+"""The explorer of a run: it follows every control, tells what runs, and trusts no name."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+from test_lanes import HTML, two_steps
+
+from workbench.explore import explore_run
+from workbench.iterations import iterations
+from workbench.traces import load_run
+from workbench.units import MS
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return load_run(ROOT / "data" / "runs" / "transformer-cpu-2")
+
+
+def control(explorer, name):
+    """The control a page finds by its class name."""
+    each = [*explorer.children, *explorer.children[-2].children]
+    return next(child for child in each if f"wb-{name}" in child._dom_classes)
+
+
+def shown(explorer) -> tuple:
+    """What a page shows: the picture, the names, the line of numbers."""
+    return tuple(control(explorer, name).value for name in ("image", "below", "status"))
+
+
+def test_the_start_is_the_whole_first_iteration_of_the_first_rank(recorded):
+    explorer = explore_run(recorded)
+    assert [control(explorer, n).value for n in ("rank", "iteration", "stream")] == ["0", 2, "all"]
+    duration_ms = iterations(recorded)["duration_s"][0] / MS
+    assert control(explorer, "shown").value == pytest.approx((0, duration_ms))
+    assert control(explorer, "rank").options == ("0", "1")
+    assert control(explorer, "iteration").options == (2, 3, 4)
+
+
+def test_the_numbers_are_those_of_the_iteration(recorded):
+    explorer = explore_run(recorded)
+    control(explorer, "rank").value = "1"
+    control(explorer, "iteration").value = 4
+    # ITERATIONS of rank 1, iteration 4: 556 ms, 523.5 of compute, 26.1 of exposed communication
+    status = control(explorer, "status").value
+    assert "rank 1, iteration 4: 556 ms shown of 556 ms: compute 524 ms" in status
+    assert "exposed 26.1 ms" in status and "nothing running 6.64 ms" in status
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rank", "1"), ("iteration", 3), ("stream", "thread 15219"), ("shown", (300.0, 400.0))],
+)
+def test_picture_names_and_numbers_follow_every_control(recorded, name, value):
+    explorer = explore_run(recorded)
+    before = shown(explorer)
+    control(explorer, name).value = value
+    assert all(now != then for now, then in zip(shown(explorer), before, strict=True))
+
+
+def test_every_position_of_every_control_can_be_seen(recorded):
+    explorer = explore_run(recorded)
+    for name in ("rank", "iteration", "stream"):
+        for option in control(explorer, name).options:
+            control(explorer, name).value = option
+            assert "not done" not in control(explorer, "status").value, (name, option)
+    time = control(explorer, "shown")
+    for ends in ((0, time.step), (time.max - time.step, time.max), (0, time.max)):
+        time.value = ends
+        assert "not done" not in control(explorer, "status").value, ends
+
+
+def test_a_time_of_no_length_is_told_beside_the_button(recorded):
+    explorer = explore_run(recorded)
+    control(explorer, "shown").value = (100.0, 100.0)
+    assert "low &lt; high" in control(explorer, "status").value
+
+
+def test_another_rank_keeps_the_time_and_the_stream_that_it_has_too(recorded):
+    explorer = explore_run(recorded)
+    control(explorer, "stream").value = "thread 15219"
+    control(explorer, "shown").value = (300.0, 400.0)
+    control(explorer, "iteration").value = 3
+    assert control(explorer, "stream").value == "thread 15219"
+    assert control(explorer, "shown").value == (300.0, 400.0)
+    control(explorer, "rank").value = "1"  # whose threads have other numbers
+    assert control(explorer, "stream").value == "all"
+    assert control(explorer, "shown").value == (300.0, 400.0)
+
+
+def test_the_whole_stays_the_whole(recorded):
+    explorer = explore_run(recorded)
+    for number in (3, 4, 2):
+        control(explorer, "iteration").value = number
+        row = iterations(recorded).query("rank == 0 and iteration == @number").iloc[0]
+        assert control(explorer, "shown").value == pytest.approx((0, row["duration_s"] / MS))
+
+
+def test_a_move_draws_once(recorded):
+    explorer = explore_run(recorded)
+    images = []
+    control(explorer, "image").observe(lambda change: images.append(1), "value")
+    control(explorer, "iteration").value = 3
+    control(explorer, "rank").value = "1"
+    control(explorer, "shown").value = (10.0, 20.0)
+    assert len(images) == 3
+
+
+def test_names_that_hold_html_are_shown_as_text(write_trace):
+    run = load_run(write_trace(two_steps(HTML), distributedInfo={"rank": 0}))
+    below = control(explore_run(run), "below").value
+    assert "&lt;img src=x onerror=alert(1)&gt;&lt;script&gt;alert(2)&lt;/script&gt;" in below
+    assert "<img" not in below and "<script" not in below
+
+
+def test_names_that_steer_a_terminal_or_are_long_stay_on_one_line(write_trace):
+    run = load_run(write_trace(two_steps("a\nb" + "c" * 500), distributedInfo={"rank": 0}))
+    below = control(explore_run(run), "below").value
+    assert "a bc" in below and "c" * 80 not in below
+
+
+@pytest.mark.filterwarnings("ignore:.*no rank in the file")
+def test_a_run_that_names_no_rank_can_be_seen(write_trace):
+    run = load_run(write_trace(two_steps()))
+    explorer = explore_run(run)
+    assert control(explorer, "rank").options == ("unknown",)
+    control(explorer, "iteration").value = 1
+    assert "rank unknown, iteration 1" in control(explorer, "status").value
+
+
+def test_a_hundred_thousand_rows_draw_few_spans(recorded):
+    n = 100_000
+    row = recorded.events[recorded.events["kind"] == "compute"].iloc[[0] * n]
+    start = np.arange(n) * 10e-6
+    events = row.reset_index(drop=True).assign(
+        iteration=0, start_s=start, end_s=start + 5e-6, name=pd.Categorical(["gemm"] * n)
+    )
+    explorer = explore_run(replace(recorded, events=events))
+    assert len(explorer.lanes.spans) == n
+    assert len(control(explorer, "image").value) < 50_000  # bytes of the PNG: nothing but one bar
+    control(explorer, "shown").value = (10.0, 10.1)  # ten of them, one every 10 us
+    assert "<td>10</td><td>50.0 us</td>" in control(explorer, "below").value
+
+
+def test_what_is_seen_is_saved(recorded, tmp_path):
+    explorer = explore_run(recorded, "seen", tmp_path)
+    control(explorer, "shown").value = (300.0, 400.0)
+    control(explorer, "export").click()
+    assert (tmp_path / "seen.pdf").read_bytes().startswith(b"%PDF-")
+    data = pd.read_csv(tmp_path / "seen.csv")
+    assert (data["end_s"] > 0.3).all() and (data["start_s"] < 0.4).all()
+    receipt = json.loads((tmp_path / "seen.receipt.json").read_text())
+    assert receipt["parameters"]["shown_ms"] == [300.0, 400.0]
+
+
+def test_what_holds_no_iteration_is_refused(recorded):
+    with pytest.raises(ValueError, match="expected a DataFrame, got str"):
+        explore_run("run")
+    with pytest.raises(ValueError, match="no compute, comm or memory row"):
+        explore_run(recorded.events[recorded.events["kind"] == "host"])
