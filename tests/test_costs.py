@@ -666,7 +666,7 @@ def test_measurements_of_several_collectives_are_no_cost():
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        (TIMED.drop(columns="seconds"), r"\['seconds'\] missing"),
+        (TIMED.drop(columns="seconds"), "Interpolated table: missing column seconds"),
         (TIMED.assign(seconds=0.0), "seconds: expected times above 0 s, got 0"),
         (TIMED.assign(seconds=-1.0), "seconds: expected finite numbers from 0 up, got -1"),
         (TIMED.assign(n_workers=1), "expected rows of 2 workers or more, found none"),
@@ -872,3 +872,19 @@ def test_the_ring_of_b_caffe_has_a_hop_more_each_way(n):
     theirs = 2 * n * alpha + 2 * (n - 1) / n * 1e6 * beta
     assert Ring(Link(alpha, beta))(1e6, n) + 2 * alpha == pytest.approx(theirs)
     assert (alpha, beta) == (pytest.approx(45e-6, rel=0.05), pytest.approx(0.993e-9, rel=0.05))
+
+
+def test_an_op_that_is_no_name_is_refused():
+    for op in (["all_reduce"], None):
+        with pytest.raises(ValueError, match="op: expected one of all_reduce, .*; got (list|None)"):
+            Ring(Link(0.0, 0.0), op)
+        with pytest.raises(ValueError, match="op: expected one of all_reduce, .*; got (list|None)"):
+            bus_bandwidth(1, 1, 2, op)
+
+
+def test_a_table_to_join_has_each_column_once():
+    table = pd.DataFrame(
+        [[2, 8, 1e-3, 2e-3]], columns=["n_workers", "nbytes", "seconds", "seconds"]
+    )
+    with pytest.raises(ValueError, match="Interpolated table: column seconds is there more than"):
+        Interpolated(table)

@@ -181,6 +181,14 @@ def test_a_negative_latency_is_held_at_zero_with_a_warning():
     assert fit.card().loc["alpha", ["value", "low", "high"]].tolist() == ["0", "", ""]
 
 
+def test_regimes_without_a_latency_are_warned_of():
+    nbytes = np.array([1e4, 1e5, 1e6, 1e7])
+    rows = timings(Affine(LINK), nbytes, [2]).assign(seconds=1e-9 * nbytes - 5e-6)
+    given = Piecewise(Affine, betas=(0.0, 0.0), breaks=(1e6,))
+    with pytest.warns(UserWarning, match="alpha came out at -.*held at 0"):
+        assert fit_all_reduce(rows, given).model.alpha == 0
+
+
 def test_a_negative_bandwidth_is_held_at_zero_with_a_warning():
     table = timings(Affine(LINK), [1e3, 1e6], workers=[2]).assign(seconds=[2e-3, 1e-3])
     with pytest.warns(UserWarning, match="beta came out at -.*held at 0"):
@@ -285,6 +293,12 @@ def test_a_fit_reads_in_two_lines():
     assert repr(noisy).splitlines()[1:] == [
         f"  mean error {mean:.3g} % over 30 points, 0 set aside; fit.card() tells more"
     ]
+
+
+def test_a_fit_reads_as_its_card_what_is_not_determined():
+    # with one number of workers a constant explains the rows as well as a price of a hop
+    text = repr(fit_all_reduce(timings(Ring(LINK), SIZES, workers=[16])))
+    assert text.startswith("Fit of Ring: alpha not determined, bandwidth 5 GB/s moved")
 
 
 def test_a_fit_without_a_price_a_byte_reads_unbounded():

@@ -190,3 +190,8 @@ def test_caps_are_those_tabulated_from_the_source(version):
     found = rows[["table", "arch", "N1", "N2", "N4plus"]].itertuples(index=False)
     for table, arch, *caps in found:
         assert nccl._CAPS[version][tables[table]][arch.split("(")[0]] == tuple(caps)
+
+
+def test_a_choice_that_is_no_name_is_refused():
+    with pytest.raises(ValueError, match="version: expected one of 2.9.9, .*; got list"):
+        tuner(version=["2.9.9"])

@@ -167,6 +167,13 @@ def test_columns_that_are_labels_too_are_fine():
     assert len(fit_all_reduce(rows, Interpolated).measurements) == 54
 
 
+def test_a_million_workers_may_take_their_time():
+    # 2 million hops of 20 us are 40 s
+    rows = [table(n_workers=n) for n in (2, 1000, 10**6)]
+    model = fit_all_reduce(pd.concat(rows, ignore_index=True)).model
+    assert model.link.alpha == pytest.approx(20e-6)
+
+
 def test_a_slow_office_network_is_no_mistake():
     # 1 Gbit/s and 1 ms a hop
     slow = table(Ring(Link(1e-3, 8e-9))(SIZES, 8))

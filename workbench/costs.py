@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from .checks import numbers, shown, single, whole_workers
+from .tables import check
 
 
 @dataclass(frozen=True)
@@ -536,8 +537,7 @@ def _curves(table: pd.DataFrame, factors=1.0) -> list[dict[float, tuple[np.ndarr
     if not isinstance(table, pd.DataFrame):
         raise ValueError(f"Interpolated table: expected a DataFrame, got {shown(table)}")
     names = ["n_workers", "nbytes", "seconds"]
-    if missing := [name for name in names if name not in table]:
-        raise ValueError(f"Interpolated table: expected columns {names}; {missing} missing")
+    check(table, dict.fromkeys(names, "of MEASUREMENTS"), "Interpolated table")
     n = whole_workers(table["n_workers"], "Interpolated table: n_workers")
     nbytes, seconds = (numbers(table[name], f"Interpolated table: {name}") for name in names[1:])
     if (seconds == 0).any():
@@ -624,8 +624,8 @@ def _refuse_kind(kind):
 
 
 def _refuse_op(op):
-    if op not in _RING:
-        raise ValueError(f"op: expected one of {', '.join(_RING)}; got {op!r}")
+    if not isinstance(op, str) or op not in _RING:
+        raise ValueError(f"op: expected one of {', '.join(_RING)}; got {shown(op)}")
 
 
 def bus_bandwidth(nbytes, seconds, n_workers, op: str = "all_reduce"):

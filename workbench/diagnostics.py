@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from .checks import shown
+from .checks import numbers, shown
 from .costs import Interpolated
 from .estimates import COLLINEAR, whitening
 from .regimes import tangent
@@ -64,7 +64,7 @@ def curves(fit, nbytes=None, n_workers=None, level: float = 0.95) -> pd.DataFram
         grid = np.linspace(x.min(), x.max(), POINTS) if nbytes is None else nbytes
         return _told(fit.predict(grid, level=level), level)
     counts = shown_workers(fit) if n_workers is None else np.atleast_1d(n_workers)
-    sizes = _grid(fit, counts) if nbytes is None else np.unique(np.asarray(nbytes, float))
+    sizes = _grid(fit, counts) if nbytes is None else np.unique(numbers(nbytes, "nbytes"))
     grid = pd.MultiIndex.from_product([counts, sizes])
     table = fit.predict(grid.get_level_values(1), grid.get_level_values(0), level)
     return _told(table.assign(n_workers=table["n_workers"].astype(int)), level)

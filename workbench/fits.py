@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .bands import drawn, predicted, share
-from .card import fit_card, number, unit_of
+from .card import fit_card, prices
 from .checks import one_number, shown
 from .costs import BatchTime, Interpolated, Piecewise, Ring
 from .estimates import Estimate, Method, infer, solve
@@ -17,7 +17,6 @@ from .iterations import medians
 from .regimes import shaped, steps, tangent
 from .screening import LONGEST, known, screen, warn_of_copies
 from .tables import check
-from .units import GB, US
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +52,8 @@ class Fit:
         )
 
     def _found(self) -> str:
-        values = self.parameters()
-        if list(values) == ["alpha", "beta"]:
-            beta = values["beta"]
-            bandwidth = f"{number(1 / beta / GB)} GB/s" if beta else "unbounded"
-            return f"alpha {number(values['alpha'] / US)} us a hop, bandwidth {bandwidth} moved"
-        units = {name: unit_of(name, self.inputs[0]) for name in values}
-        texts = (f"{name} {number(values[name] / s)} {u}" for name, (s, u) in units.items())
-        return ", ".join(texts) or "the measured times themselves"
+        text = prices(self.parameters(), self.inputs[0], self.undetermined())
+        return text or "the measured times themselves"
 
     def parameters(self) -> dict[str, float]:
         """Return the numbers of the model in SI units, without a floor where there is none."""
@@ -340,10 +333,10 @@ def _refuse_undetermined(estimate: Estimate, left: str):
 
 def _warn_of_held(model, estimate: Estimate):
     """Warn of prices held at 0; in a Piecewise a flat segment is nothing odd."""
-    if isinstance(model, Piecewise):
-        return
     thing = "batch" if isinstance(model, BatchTime) else "link"
     for name, value in estimate.held.items():
+        if isinstance(model, Piecewise) and name != "alpha":
+            continue
         warnings.warn(
             f"{name} came out at {value:.3g} s, which no {thing} has; held at 0 and the rest "
             f"fitted anew. Fit a narrower range, or another kind than {type(model).__name__}",

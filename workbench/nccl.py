@@ -210,5 +210,5 @@ def _scale(n_nodes):
 
 def _refuse_other(tuner, choices):
     for name, known in choices.items():
-        if (value := getattr(tuner, name)) not in known:
+        if (value := getattr(tuner, name)) not in [*known]:
             raise ValueError(f"{name}: expected one of {', '.join(known)}; got {shown(value)}")

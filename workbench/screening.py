@@ -14,7 +14,7 @@ from .units import format_bytes, format_seconds
 FACTOR, DEVIATIONS = 1.5, 5.0  # a row further off than both from its neighbours is set aside,
 BESIDE = 1.2  # unless it is within this factor of one of them
 FASTEST, SLOWEST = 1e13, 1e5  # bytes/s: beyond any link there is, and below any that trains
-LONGEST = 86400.0  # s, of a message
+LATENCY, LONGEST = 1e-3, 86400.0  # s: of a hop at most, and of a message
 OUTLIERS = ("set aside", "keep")
 
 
@@ -124,11 +124,12 @@ def refuse_units(nbytes, n_workers, seconds, rows: np.ndarray):
     rows : the place of each timing in the caller's table, named in the message
     """
     bandwidth = nbytes / seconds
-    large = nbytes >= 1e6  # a small message is slow by its latency alone
+    hops = 2 * (n_workers - 1)
+    slow = nbytes < SLOWEST * (seconds - LATENCY * hops)
     for wrong, what in (
         (nbytes < 1, "and less than a byte"),
         (bandwidth > FASTEST, "faster than any link"),
-        (large & (bandwidth < SLOWEST), "slower than any link that trains"),
+        ((nbytes >= 1e6) & slow, "slower than any link that trains"),
         (seconds > LONGEST, "and longer than a day"),
     ):
         if wrong.any():
