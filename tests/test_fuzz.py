@@ -302,8 +302,7 @@ def test_times_that_are_no_numbers_are_left_out_and_counted(write_trace, number)
 @pytest.mark.parametrize("rank", [2**63 - 1, 2**64, -1, 1e300, "7x", True, [0], {}])
 def test_a_rank_that_is_none_is_unknown(write_trace, rank):
     path = write_trace(WORK, distributedInfo={"rank": rank, "world_size": rank})
-    with pytest.warns(UserWarning, match="no rank in the file"):
-        run = load_run(path)
+    run = load_run(path)
     assert run.events["rank"].isna().all() and run.info["world_size"] is None
 
 

@@ -325,8 +325,7 @@ def test_the_host_of_a_public_trace_takes_half_the_time_of_backward(shared):
     from workbench.iterations import gradients as gradients_of
     from workbench.traces import load_run
 
-    with pytest.warns(UserWarning, match="no rank in the file"):
-        run = load_run(shared / "traces" / "kineto" / "old-format-resnet50")
+    run = load_run(shared / "traces" / "kineto" / "old-format-resnet50")
     host = run.events.query("kind == 'host' and name == 'torch::autograd::AccumulateGrad'")
     spans = host.groupby("iteration").agg(first=("end_s", "min"), last=("end_s", "max"))
     share = (spans["last"] - spans["first"]) / gradients_of(run)["ready_s"].iloc[-1]

@@ -103,10 +103,10 @@ def test_a_rank_the_file_does_not_tell_comes_from_its_name(write_trace):
     assert run.ledger["why"].str.contains("34 taken from its name").any()
 
 
-def test_no_rank_anywhere_is_warned_of_and_kept_as_unknown(write_trace):
-    with pytest.warns(UserWarning, match="no rank in the file: kept as rank <NA>"):
-        run = load_run(write_trace(WORK))
+def test_no_rank_anywhere_is_noted_and_kept_as_unknown(write_trace):
+    run = load_run(write_trace(WORK))
     assert run.events["rank"].isna().all()
+    assert str(run).count("no rank in the file: kept as rank <NA>") == 1
 
 
 def test_several_files_without_rank_are_refused(write_trace):
@@ -137,7 +137,7 @@ def test_an_empty_folder_says_so(tmp_path):
 def test_a_file_that_is_no_trace_is_refused_with_its_path(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"x\.json: .*trace"):
+    with pytest.raises(ValueError, match=r"x\.json: .*(trace|empty)"):
         load_run(path)
 
 
@@ -195,8 +195,40 @@ def test_the_line_that_cannot_be_read_is_warned_of(shared):
 
 def test_an_empty_log_is_refused(tmp_path):
     (tmp_path / "empty.log").write_text("")
-    with pytest.raises(ValueError, match=r"empty\.log: no timed collective"):
-        read_measurements(tmp_path / "empty.log")
+    for read in (read_measurements, read_totals, load_run):
+        with pytest.raises(ValueError, match=r"empty\.log: the file is empty"):
+            read(tmp_path / "empty.log")
+
+
+TIMED = "n_workers,nbytes,seconds\n2,8,0.5\n"
+SUMS = "Time (%),Total Time (ns),Instances,Avg (ns),Min (ns),Max (ns),Name\n100,80,2,40,1,79,gemm\n"
+
+
+@pytest.mark.parametrize("call", [read_measurements, read_totals, load_run])
+def test_a_file_for_another_call_is_refused_with_that_call(call, write_trace, tmp_path):
+    (tmp_path / "timed.csv").write_text(TIMED)
+    (tmp_path / "sums.csv").write_text(SUMS)
+    calls = {
+        load_run: write_trace(WORK),
+        read_measurements: tmp_path / "timed.csv",
+        read_totals: tmp_path / "sums.csv",
+    }
+    call(calls.pop(call))
+    for other, path in calls.items():
+        with pytest.raises(ValueError, match=rf"{path.name}: .*{other.__name__}\(path\)"):
+            call(path)
+
+
+def test_a_file_that_no_call_reads_is_told_none(tmp_path):
+    (tmp_path / "prose.txt").write_text("hello\n")
+    for read in (read_measurements, read_totals, load_run):
+        with pytest.raises(ValueError, match=r"prose\.txt: (?!.*\(path\))"):
+            read(tmp_path / "prose.txt")
+
+
+def test_a_run_in_the_place_of_timings_is_refused(write_trace):
+    with pytest.raises(ValueError, match=r"got a Run: all_reduces\(run\)"):
+        read_measurements(load_run(write_trace(WORK)))
 
 
 def test_every_real_trace_adds_up_to_its_events(shared):

@@ -12,9 +12,13 @@ from .readers import (
     execution_trace,
     horovod,
     kineto,
+    lookup,
     mxnet,
     nccl_profiler,
+    nccl_tests,
     nsys,
+    osu,
+    plain,
     tensorflow,
     totals,
 )
@@ -33,6 +37,8 @@ READERS = (
     tensorflow,
     kineto,
 )
+# Which reader a sweep wants is told by its head, too; the last takes what none recognises.
+SWEEPS = (plain, osu, lookup, nccl_tests)
 _RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _TICK_NS = 2000  # older traces round to us: two rows may seem to overlap by two ticks
 _DOUBTFUL_NS = 100_000  # beyond this an overlap is worth a warning
@@ -95,6 +101,24 @@ def _decoded(path: Path, keep: str) -> list[tuple]:
     return parts
 
 
+def refusal(head: bytes, why: str, call: str) -> str:
+    """Why a call does not read a file that begins so, and which call does.
+
+    head : the beginning of the file, unpacked
+    why : what is wrong, beginning with what the file is not
+    call : the call that refuses, such as load_run
+    """
+    if not head.strip():
+        return "the file is empty"
+    wanted = "read_measurements" if any(r.recognises(head) for r in SWEEPS) else ""
+    if not wanted and any(reader.recognises(head) for reader in READERS):
+        wanted = "read_totals" if totals.recognises(head) else "load_run"
+    if wanted in ("", call) or f"{wanted}(path)" in why:
+        return why
+    what = {"read_measurements": "timed collectives", "read_totals": "totals"}
+    return f"{why}. It may be {what.get(wanted, 'a trace')}: {wanted}(path)"
+
+
 def _skipped(file: str, why: str, *, warn: bool = False) -> tuple:
     row = {"file": file, "what": "file", "n_events": 0, "kept": False, "warn": warn}
     return None, {}, [row | {"why": why.removeprefix(f"{file}: ")}]
@@ -106,7 +130,9 @@ def _read_source(source: Source) -> tuple:
     reader = next((r for r in READERS if r.recognises(source.head)), None)
     if reader is None:
         why = f"not a trace: expected JSON, it begins with {source.head[:40]!r}"
+        why = refusal(source.head, why, "load_run")
         return _skipped(source.file, "; ".join([why, *source.damage]))
+    head = source.head  # which reading lets go
     try:
         table, info, ledger = reader.read(source)
     except ValueError as error:
@@ -114,6 +140,7 @@ def _read_source(source: Source) -> tuple:
         if source.name == "run.json":
             return _skipped(source.file, "describes the run: see run.info")
         lost = message == kineto.NO_DEVICE_ROWS  # a rank, not a file of another kind
+        message = refusal(head, message, "load_run")
         return _skipped(source.file, "; ".join([message, *source.damage]), warn=lost)
     info["file"] = source.file
     if "group" not in table:
@@ -155,7 +182,7 @@ def _with_rank(table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
         return table, info, ledger
     if named is None:
         why = "no rank in the file: kept as rank <NA>. To set one, put rank<N> into the file's name"
-        return table, info, [*ledger, note(info, why, warn=True)]
+        return table, info, [*ledger, note(info, why)]  # several such files are refused
     info = info | {"rank": int(named[1])}
     ledger = [row | {"rank": info["rank"]} for row in ledger]
     ledger.append(note(info, f"no rank in the file: {info['rank']} taken from its name"))

@@ -1,5 +1,7 @@
 """The tables of the package: one dict each, column -> what it holds and in which unit."""
 
+from os import PathLike
+
 import pandas as pd
 
 EVENTS = {
@@ -73,11 +75,22 @@ LEDGER = {
 }
 
 
+# Which call makes a table: of a run, and of a path.
+_MADE = {
+    "events": ("run.events", "load_run(path)"),
+    "gradients": ("gradients(run)", "gradients(load_run(path))"),
+    "measurements": ("all_reduces(run)", "read_measurements(path)"),
+    "sizes": ("gradients(run)", "pd.read_csv(path)"),
+}
+
+
 def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
     """Return the table when it has the columns, each once, else raise a ValueError naming them."""
+    of_run, of_path = _MADE.get(what, ("", ""))
     if not isinstance(table, pd.DataFrame):
-        advice = ". Pass its table: run.events" if hasattr(table, "events") else ""
-        advice = advice or ". Read it first" * isinstance(table, str)
+        call = of_path if isinstance(table, str | PathLike) else ""
+        call = of_run if hasattr(table, "events") else call
+        advice = f". Pass {call}" if call else ""
         raise ValueError(f"{what}: expected a DataFrame, got {type(table).__name__}{advice}")
     missing = [column for column in columns if column not in table.columns]
     if missing:
@@ -86,7 +99,12 @@ def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
         found = ", ".join(map(str, table.columns[:12])) + (
             "" if len(table.columns) <= 12 else ", ..."
         )
-        raise ValueError(f"{what}: missing column {wanted}{more}. Found: {found or 'no column'}")
+        advice = ""
+        if of_run and what != "events" and set(EVENTS) <= set(table.columns):
+            call = of_run.replace("run", "events")
+            advice = f". These are EVENTS: pass {call}"
+        found = f"Found: {found or 'no column'}{advice}"
+        raise ValueError(f"{what}: missing column {wanted}{more}. {found}")
     twice = table.columns[table.columns.duplicated()].intersection(list(columns))
     if len(twice):
         raise ValueError(f"{what}: column {twice[0]} is there more than once. Drop or rename one")

@@ -15,13 +15,11 @@ from pandas.api.types import union_categoricals
 from tqdm.auto import tqdm
 
 from . import clocks, files, ranks
-from .readers import collectives, execution_trace, lookup, nccl_tests, osu, plain, totals
+from .readers import collectives, columns, execution_trace, nccl_tests, plain, totals
 from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
 from .units import format_seconds
 
-# Which reader a sweep wants is told by its head; the last takes what none recognises.
-SWEEPS = (plain, osu, lookup, nccl_tests)
 _TEXT = ("name", "kind", "op", "group")
 
 
@@ -136,14 +134,17 @@ def read_measurements(path) -> pd.DataFrame:
     tables of all-reduces, and plain CSV. Further columns stay. Lines that could not be read are
     warned of by number. Raises FileNotFoundError, or ValueError when there is no timed collective.
     """
+    if isinstance(path, Run):
+        raise ValueError(
+            "expected a file or a table, got a Run: all_reduces(run) gives its timings"
+        )
     if isinstance(path, pd.DataFrame):
         what, damage = "table", []
         table, problems = plain.from_table(path)
     else:
-        source = Source(files.one(path))
-        reader = next((r for r in SWEEPS if r.recognises(source.head)), nccl_tests)
-        table, problems = reader.read(source.text(), source.file)
-        what, damage = path, source.damage
+        what, source = path, Source(files.one(path))
+        table, problems = _read_text(source, _sweep, "read_measurements")
+        damage = source.damage
     for problem in damage + problems:
         warnings.warn(f"{what}: {problem}", stacklevel=2)
     return table[[*MEASUREMENTS, *(c for c in table if c not in MEASUREMENTS)]]
@@ -158,7 +159,25 @@ def read_totals(path, *, patterns=None) -> pd.DataFrame:
     """
     source = Source(files.one(path))
     with collectives.added(collectives.checked(patterns)):
-        return totals.read_totals(source.text(), source.file)
+        return _read_text(source, lambda _: totals.read_totals, "read_totals")
+
+
+def _read_text(source: Source, reader_of, call: str):
+    """What the reader makes of the file's text; a ValueError tells which call reads the file."""
+    head = source.head
+    try:
+        return reader_of(head)(source.text(), source.file)
+    except ValueError as error:
+        why = str(error).removeprefix(f"{source.file}: ")
+        why = "; ".join([ranks.refusal(head, why, call), *source.damage])
+        raise ValueError(f"{source.file}: {why}") from None
+
+
+def _sweep(head: bytes):
+    """The reader of timed collectives whose head this is; of half a header, that which says so."""
+    known = len(columns.named(columns.header(head))) > 1
+    other = plain if known else nccl_tests
+    return next((r for r in ranks.SWEEPS if r.recognises(head)), other).read
 
 
 def add_sizes(run: Run, path, rank: int | None = None) -> Run:

@@ -37,7 +37,26 @@ def test_workers_follow_from_the_bus_bandwidth_and_it_is_said():
 def test_without_a_bus_bandwidth_the_workers_are_unknown():
     table, problems = read("size(B),time(us)\n8,5\n", "AR_GPU4_LUT")
     assert table.n_workers.isna().all() and table.seconds.tolist() == [5e-6]
-    assert any("set n_workers yourself" in problem for problem in problems)
+    assert any("Set it: table.assign(n_workers=8)" in problem for problem in problems)
+
+
+def test_the_columns_found_and_the_names_of_workers_that_are_known_are_told():
+    (problem,) = [p for p in read("size(B),time(us),team\n8,5,4\n", "f")[1] if "workers" in p]
+    assert "found size(B), time(us), team" in problem
+    assert all(name in problem for name in ("world_size", "ranks", "gpus"))
+
+
+def test_sizes_in_decimal_units_are_rounded_to_whole_bytes_and_that_is_said():
+    table, problems = read("size_MB,time_us\n0.000976562,5\n1.5,6\n", "f")
+    assert table.nbytes.tolist() == [977, 1_500_000]
+    assert "size_MB: a unit is 1000000 bytes; write KiB, MiB or GiB" in " ".join(problems)
+
+
+def test_what_was_expected_of_a_line_left_out_is_said():
+    table, problems = read("size(B),time(us)\n8,5\n8,0\n2.5,1\n", "f")
+    assert len(table) == 1
+    assert problems[0] == "line 3 left out: expected a time above 0, got size 8, time 0"
+    assert "line 4 left out: expected a size of whole bytes, got size 2.5" in problems[1]
 
 
 @pytest.mark.parametrize("unit", ["(us)", ""])

@@ -1,3 +1,5 @@
+import io
+
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -69,6 +71,39 @@ def test_units_are_those_of_the_header(names, nbytes, seconds):
 def test_a_unit_that_is_not_written_is_asked_for(names):
     with pytest.raises(ValueError, match="f: column '(size|time|latency)' has no unit. Rename it"):
         read(f"{names}\n4,5,2\n", "f")
+
+
+def test_the_text_and_the_table_of_a_file_hold_the_same_bytes():
+    text = "world,size_MB,time_ms\n8,0.000976562,0.1\n8,1.5,0.2\n"
+    table, problems = read(text, "f")
+    again, same = from_table(pd.read_csv(io.StringIO(text)))
+    assert table.nbytes.tolist() == again.nbytes.tolist() == [977, 1_500_000]
+    assert table.n_workers.tolist() == again.n_workers.tolist() == [8, 8]
+    assert problems == same and len(problems) == 1
+
+
+def test_sizes_that_would_be_powers_of_two_in_a_binary_unit_are_doubted():
+    problems = read("size_MB,seconds,np\n0.25,5,2\n4,5,2\n512,5,2\n", "f")[1]
+    assert "of 1048576 bytes all sizes would be powers of 2" in problems[0]
+    assert "would be" not in read("size_MB,seconds,np\n3,5,2\n4,5,2\n", "f")[1][0]
+
+
+@pytest.mark.parametrize("name", ["world", "world_size", "devices", "ntasks", "Num GPUs"])
+def test_workers_go_by_many_names(name):
+    assert read(f"nbytes,seconds,{name}\n8,1,4\n", "f")[0].n_workers.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        ("nbytes,seconds,team", "world_size, world, ranks, gpus"),
+        ("extent,seconds,np", "message_size.*with a unit such as size_mib"),
+        ("nbytes,span,np", "latency.*with a unit such as time_us"),
+    ],
+)
+def test_names_that_would_be_known_are_told_beside_a_missing_column(names, known):
+    with pytest.raises(ValueError, match=f"Found: {names.replace(',', ', ')}. Rename.*{known}"):
+        read(f"{names}\n8,1,2\n", "f")
 
 
 def test_decimal_units_are_said():

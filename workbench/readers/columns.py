@@ -3,6 +3,7 @@
 import csv
 import re
 
+import numpy as np
 import pandas as pd
 
 from ..units import GIB, KIB, MIB
@@ -19,19 +20,51 @@ _TICKS = {  # in a second
     "ns": 1e9, "nsec": 1e9, "nanos": 1e9, "nanosecond": 1e9, "nanoseconds": 1e9,
 }  # fmt: skip
 _NAMES = {
-    "nbytes": "size message_size msg_size msgsize messagesize message msg data_size datasize "
-    "buffer_size tensor_size payload length",
+    "nbytes": "size message_size buffer_size tensor_size data_size msg_size message msg msgsize "
+    "messagesize datasize payload length",
     "seconds": "time latency duration elapsed elapsed_time mean_time avg_time average_time "
-    "median_time time_mean time_avg time_median avg_latency mean_latency latency_avg t dur",
-    "n_workers": "n_workers workers num_workers nworkers n_gpus gpus ngpus num_gpus gpu_count "
-    "ranks nranks n_ranks num_ranks np nproc nprocs n_procs num_procs procs processes n_processes "
-    "world_size worldsize",
+    "median_time time_mean time_avg time_median avg_latency mean_latency latency_avg t dur "
+    "runtime run_time walltime wall_time",
+    "n_workers": "n_workers workers world_size world ranks gpus processes np num_workers nworkers "
+    "n_gpus ngpus num_gpus gpu_count nranks n_ranks num_ranks nproc nprocs n_procs num_procs "
+    "procs n_processes worldsize devices ndevices n_devices num_devices tasks ntasks n_tasks "
+    "num_tasks",
     "n_nodes": "n_nodes nodes nnodes num_nodes hosts nhosts n_hosts num_hosts",
     "op": "op collective operation coll primitive",
 }
 _STEMS = {name: quantity for quantity, names in _NAMES.items() for name in names.split()}
 UNITS = {"nbytes": _BYTES, "seconds": _TICKS}
 _FIELD_BYTES = 2**17
+NO_WORKERS = "the text does not say how many workers took part. Set it: table.assign(n_workers=8)"
+
+
+def accepted(quantity: str) -> str:
+    """Names by which a column is known to hold a quantity, the plainest, for a message."""
+    names = _NAMES[quantity].split()
+    units = ", with a unit such as size_mib" if quantity == "nbytes" else ""
+    units = ", with a unit such as time_us" if quantity == "seconds" else units
+    return ", ".join(dict.fromkeys([quantity, *names[:8]])) + units
+
+
+def whole_bytes(values: pd.Series, unit: float, name: str) -> tuple[pd.Series, list[str]]:
+    """Sizes in a unit of so many bytes -> bytes, and what is to be said of it.
+
+    A printed size is rounded, so that bytes are the nearest whole; those that are in bytes stay.
+    """
+    sizes = values * unit
+    if unit not in (1e3, 1e6, 1e9):
+        return (sizes if unit == 1 else sizes.round()), []
+    said = f"{name}: a unit is {unit:.0f} bytes"
+    binary = {1e3: KIB, 1e6: MIB, 1e9: GIB}[unit]
+    seen = values[values * binary >= 1]
+    if len(seen) > 1 and (_powers(seen * binary) & ~_powers(seen * unit)).all():
+        said += f", but of {binary} bytes all sizes would be powers of 2"
+    return sizes.round(), [f"{said}; write KiB, MiB or GiB where those are meant"]
+
+
+def _powers(sizes: pd.Series) -> pd.Series:
+    """Whether each is a power of 2, as far as five printed digits tell."""
+    return (sizes / 2 ** np.log2(sizes).round() - 1).abs() < 1e-5
 
 
 def header(head: bytes) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..units import GB
-from .columns import header, named, split
+from .columns import NO_WORKERS, accepted, header, named, split, whole_bytes
 from .nccl_rows import workers_told
 
 _TICKS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
@@ -33,19 +33,21 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     found = named(frame.columns)
     if missing := {"nbytes", "seconds"} - set(found):
         raise ValueError(f"{file}: no column for {' and '.join(sorted(missing))}")
-    values = _values(frame, found)
-    good = (values["nbytes"] >= 0) & (values["nbytes"] < 2**62) & (values["time"] > 0)
-    good &= np.isfinite(values["time"]) & (values["nbytes"] % 1 == 0)
+    values, said = _values(frame, found)
+    problems += said
+    timed = (values["time"] > 0) & np.isfinite(values["time"])
+    sized = (values["nbytes"] >= 0) & (values["nbytes"] < 2**62) & (values["nbytes"] % 1 == 0)
+    good = timed & sized
     problems += [
-        f"line {number} left out: size {values['nbytes'][number]:g}, time "
-        f"{values['time'][number]:g}"
+        f"line {number} left out: expected {_wanted(timed[number], sized[number])}, got size "
+        f"{values['nbytes'][number]:g}, time {values['time'][number]:g}"
         for number in frame.index[~good]
     ][:20]
     if not good.any():
         raise ValueError(f"{file}: no row with a size and a time above 0")
     values = values[good]
     ticks = _ticks(values, found, file, problems)
-    n_workers = _workers(values, ticks, problems)
+    n_workers = _workers(values, ticks, frame, problems)
     table = pd.DataFrame(
         {
             "op": "all_reduce",
@@ -60,8 +62,12 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     return table.reset_index(drop=True), problems
 
 
-def _values(frame: pd.DataFrame, found: dict) -> pd.DataFrame:
-    """nbytes, time (as written), again (a second time) and busbw (bytes/s), as numbers."""
+def _wanted(timed: bool, sized: bool) -> str:
+    return " and ".join(["a time above 0"] * (not timed) + ["a size of whole bytes"] * (not sized))
+
+
+def _values(frame: pd.DataFrame, found: dict) -> tuple[pd.DataFrame, list[str]]:
+    """nbytes, time (as written), again (a second time) and busbw (bytes/s), as numbers; remarks."""
     at, unit = found["nbytes"][0]
     columns = {"nbytes": at, "time": found["seconds"][0][0]}
     names = [str(name).lower() for name in frame.columns]
@@ -73,8 +79,9 @@ def _values(frame: pd.DataFrame, found: dict) -> pd.DataFrame:
         name: pd.to_numeric(frame.iloc[:, at], errors="coerce").astype("float64")
         for name, at in columns.items()
     }
-    values = pd.DataFrame(numbers).assign(nbytes=lambda t: t["nbytes"] * (unit or 1))
-    return values.assign(busbw=values["busbw"] * GB) if "busbw" in values else values
+    nbytes, said = whole_bytes(numbers["nbytes"], unit or 1, frame.columns[at])
+    values = pd.DataFrame(numbers).assign(nbytes=nbytes)
+    return (values.assign(busbw=values["busbw"] * GB) if "busbw" in values else values), said
 
 
 def _ticks(values: pd.DataFrame, found: dict, file: str, problems: list[str]) -> float:
@@ -111,7 +118,7 @@ def _ratio(values: pd.DataFrame) -> float:
     return float((large["busbw"] * large["time"] / large["nbytes"]).median())
 
 
-def _workers(values: pd.DataFrame, ticks: float, problems: list[str]):
+def _workers(values: pd.DataFrame, ticks: float, frame: pd.DataFrame, problems: list[str]):
     ratio = _ratio(values) / ticks
     if n_workers := workers_told("all_reduce", ratio):
         problems.append(
@@ -119,5 +126,8 @@ def _workers(values: pd.DataFrame, ticks: float, problems: list[str]):
             "for an all-reduce's: the text does not say either"
         )
         return n_workers
-    problems.append("the text does not say how many workers took part: set n_workers yourself")
+    columns = ", ".join(map(str, frame.columns))
+    problems.append(
+        f"{NO_WORKERS}, or rename its column: found {columns}; known are {accepted('n_workers')}"
+    )
     return pd.NA

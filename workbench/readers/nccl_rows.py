@@ -93,7 +93,7 @@ def _doubts(frame: pd.DataFrame, rows: list[dict]) -> list[str]:
     if frame["op"].iloc[0] == "unknown":
         doubts.append(
             "the text does not say which collective this is (several print the same columns, such "
-            "as all_gather and all_to_all): set op yourself"
+            "as all_gather and all_to_all). Set it: table.assign(op='all_gather')"
         )
     if any(row["kind"] for row in rows):
         doubts.append("nothing was timed out of place in some rows: their time is the one in place")
@@ -118,7 +118,9 @@ def _with_workers(frame: pd.DataFrame, rows: list[dict], problems: list[str]) ->
             f"no list of ranks: n_workers = {n_workers} follows from busbw/algbw = {ratio:.3f}"
         )
         return frame.assign(n_workers=pd.array([n_workers] * len(frame), dtype="Int64"))
-    problems.append("no list of ranks above the table: n_workers is unknown, set it yourself")
+    problems.append(
+        "no list of ranks above the table: n_workers is unknown. Set it: table.assign(n_workers=8)"
+    )
     return frame
 
 

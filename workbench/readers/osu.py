@@ -11,6 +11,7 @@ import re
 import pandas as pd
 
 from .collectives import collective
+from .columns import NO_WORKERS
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]")
 _TITLE = re.compile(r"#\s*OSU\s+(\S.{0,120}?)\s+Test\b(?:\s+v[\d.]+)?", re.IGNORECASE)
@@ -126,7 +127,7 @@ def _with_workers(table: pd.DataFrame, text: str, problems: list[str]) -> pd.Dat
                 n_nodes=table["n_nodes"].where(~unknown, n_nodes),
             )
     if table["n_workers"].isna().any():
-        problems.append("the text does not say how many workers took part: set n_workers yourself")
+        problems.append(NO_WORKERS)
     return table
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..tables import MEASUREMENTS
 from .collectives import collective
-from .columns import UNITS, header, named, split
+from .columns import UNITS, accepted, header, named, split, whole_bytes
 
 _WHOLE = {"nbytes": "int64", "n_workers": "Int64", "n_nodes": "Int64", "seconds": "float64"}
 
@@ -40,10 +40,14 @@ def _measurements(frame: pd.DataFrame, file: str, what: str) -> tuple[pd.DataFra
     if missing := [q for q in ("nbytes", "seconds", "n_workers") if q not in where]:
         wanted = "; ".join(f"{q} ({MEASUREMENTS[q]})" for q in missing)
         found = ", ".join(map(str, frame.columns)) or "none"
-        raise ValueError(f"{file}: missing column {wanted}. Found: {found}")
+        known = "; ".join(f"as {q} are known {accepted(q)}" for q in missing)
+        raise ValueError(
+            f"{file}: missing column {wanted}. Found: {found}. Rename one: {known}. "
+            'From a DataFrame: table.rename(columns={"yours": "' + missing[0] + '"})'
+        )
     numbers = {q: _numbers(frame.iloc[:, at], file) for q, (at, _) in where.items() if q != "op"}
-    sizes = numbers["nbytes"] * where["nbytes"][1]
-    whole = sizes if where["nbytes"][1] == 1 else sizes.round()
+    at, unit = where["nbytes"]
+    whole, said = whole_bytes(numbers["nbytes"], unit, frame.columns[at])
     values = pd.DataFrame(
         {
             "n_workers": numbers["n_workers"],
@@ -59,13 +63,7 @@ def _measurements(frame: pd.DataFrame, file: str, what: str) -> tuple[pd.DataFra
     table = values.assign(op=_ops(frame, where))[~bad]
     rest = frame.iloc[:, [n for n in range(frame.shape[1]) if n not in _places(where)]][~bad]
     table = table[[*MEASUREMENTS]].astype(_WHOLE | {"op": "str"})
-    unit = where["nbytes"][1]
-    if unit in (1e3, 1e6, 1e9):
-        name = frame.columns[where["nbytes"][0]]
-        problems.append(
-            f"{name}: a unit is {unit:.0f} bytes; write KiB, MiB or GiB for powers of 2"
-        )
-    return _joined(table, rest), problems
+    return _joined(table, rest), problems + said
 
 
 def _places(where: dict) -> set[int]:

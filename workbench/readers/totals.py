@@ -52,7 +52,7 @@ def read(source: Source):
         f"{source.file}: totals only (a summary by nvprof or nsys stats), so overlap and iterations"
         " cannot be known: expected a trace with the start of every kernel. Record one with nsys "
         "profile -t cuda,nvtx and nsys export --type sqlite, or with the profiler of PyTorch. The "
-        "sums themselves: workbench.readers.totals.read_totals(text, file)"
+        "sums themselves: read_totals(path)"
     )
 
 
