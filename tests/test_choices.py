@@ -20,9 +20,11 @@ from workbench.costs import (
     Tree,
 )
 from workbench.fits import fit_all_reduce, fit_batch_time, fit_collective
+from workbench.traces import read_measurements
 from workbench.units import MIB, US
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
+TIMED = PUBLISHED.parent / "traces" / "nccl_tests"
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 SIZES = [2**k for k in range(10, 29, 2)]
 
@@ -219,6 +221,24 @@ def test_of_two_that_forecast_alike_the_simpler_is_first_and_the_reason_told():
     assert table["n_parameters"].tolist() == [3, 5]
     assert "simplest by AICc and BIC of 2 that forecast alike" in table["why"]["plain"]
     assert "like plain, with an AICc or BIC +" in table["why"]["bent"]
+
+
+def test_few_folds_are_told_apart_from_forecasting_alike():
+    # 10, 40 and 80 workers, of which 8 share a node from the second on: each number left out is
+    # another regime, so all are far off, by amounts that three folds leave uncertain
+    logs = [TIMED / f"nccl_N10_G{k}.log" for k in (1, 4, 8)]
+    if not logs[0].exists():
+        pytest.skip(f"{TIMED} is not at hand")
+    table = pd.concat([read_measurements(path) for path in logs], ignore_index=True)
+    fits = {kind.__name__: fit_all_reduce(table, kind=kind) for kind in (Affine, Tree)}
+    with pytest.warns(UserWarning, match="alpha_between .* held at 0"):
+        fits["Hierarchical"] = fit_all_reduce(table, kind=Hierarchical)
+    ranked = choose(fits, "n_workers")
+    assert ranked.index[0] == "Hierarchical"
+    assert "of 3 that 3 folds do not tell apart" in ranked["why"].iloc[0]
+    assert "even so too far off to forecast with" in ranked["why"].iloc[0]
+    assert (ranked["n_workers_mean"] > [0.5, 1, 1]).all()
+    assert ranked["why"].iloc[1:].str.contains("3 folds do not tell it from Hierarchical").all()
 
 
 def test_the_worse_is_told_by_how_much():

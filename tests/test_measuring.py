@@ -91,10 +91,20 @@ def test_of_several_messages_the_band_is_that_of_their_total():
     assert two["gain"].tolist() == pytest.approx(list(one["gain"]))
 
 
-def test_what_was_timed_and_the_target_s_size_are_offered():
+def test_what_was_timed_and_the_target_s_own_are_offered():
     table = next_measurement(fit_all_reduce(timings(Ring(LINK), noise=0.05)), (100 * MIB, 64))
-    assert sorted(table["n_workers"].unique()) == [2, 8, 32]
+    assert sorted(table["n_workers"].unique()) == [2, 8, 32, 64]
     assert sorted(table["nbytes"].unique()) == sorted([*SIZES, 100 * MIB])
+
+
+def test_other_numbers_of_workers_come_first_where_a_hop_is_not_told_from_a_constant():
+    fit = fit_all_reduce(timings(Ring(LINK), workers=[16], noise=0.05))
+    table = next_measurement(fit, (25 * MIB, 8))
+    assert sorted(table["n_workers"].unique()) == [4, 8, 16]
+    told = table["note"] == "would tell alpha from a constant a message"
+    assert (told == (table["n_workers"] != 16)).all() and told.is_monotonic_decreasing
+    # at the number timed the sum of all hops is what counts, and the rows tell it
+    assert (next_measurement(fit, (25 * MIB, 16))["note"] == "").all()
 
 
 def test_breaks_count_as_estimated_in_the_band_to_narrow():

@@ -51,6 +51,21 @@ def unit_of(name: str, x: str) -> tuple[float, str]:
     return scale, words.format(x=x.rstrip("s") if x != "batch" else "sample")
 
 
+def prices(values: dict[str, float], x: str, free=()) -> str:
+    """Return parameters as a line to read, the price of a byte of one link as its bandwidth.
+
+    free : names of those that are not determined
+    """
+    texts = {}
+    for name, value in values.items():
+        scale, unit = unit_of(name, x)
+        texts[name] = UNDETERMINED if name in free else f"{number(value / scale)} {unit}"
+    if list(values) == ["alpha", "beta"] and "beta" not in free:
+        beta, _ = values["beta"], texts.pop("beta")
+        texts["bandwidth"] = f"{number(1 / beta / GB)} GB/s moved" if beta else "unbounded"
+    return ", ".join(f"{name} {text}" for name, text in texts.items())
+
+
 def number(value: float) -> str:
     """Return a number as a card shows it, blank when there is none."""
     return f"{value:.4g}" if np.isfinite(value) else ""

@@ -27,6 +27,7 @@ LEAVE = ("nbytes", "n_workers", "large")
 LARGE = 8  # left out as large are the sizes above the largest over this
 FOLDS = 10  # choose leaves out sizes, or numbers of workers, in at most so many folds
 WITHIN = 2.0  # standard errors of a difference within which two errors count as equal
+FAR_OFF = 0.2  # a mean error above which even the winner is told not to forecast with
 STRONG = 10.0  # a BIC lower by this is very strong evidence (Kass, Raftery 1995)
 
 
@@ -148,7 +149,7 @@ def choose(fits, by: str = "nbytes") -> pd.DataFrame:
     """Return the fits ranked, the winner first, by their errors on timings they have not seen.
 
     Fits forecast alike whose mean errors are that of the best within two standard errors of the
-    difference, fold by fold. Of these the one counts most with the least AICc or BIC, whichever is
+    difference, fold by fold; with few folds that may be far from it, which why then says. Of these the one counts most with the least AICc or BIC, whichever is
     larger, and the winner is the one of fewest parameters less than 10 above it. Then come the
     others of them; those that do as well with about as many numbers as rows, such as a curve
     through the timings; the worse, by their error; and those without such an error, or no fit.
@@ -306,31 +307,42 @@ def _ranked(lines: dict, errors: dict, by: str) -> dict:
     order = [winner, *sorted(priced, key=priced.get), *sorted(alike, key=mean.get)]
     order = list(dict.fromkeys([*order, *sorted(known, key=mean.get), *lines]))
     left = {"nbytes": "sizes", "n_workers": "numbers of workers", "large": "large sizes"}[by]
-    ranked = {}
+    few, ranked = _few_folds(known[winner], [gap[label][0] for label in alike], mean[winner]), {}
     for label in order:
         text = f"not ranked by {by}"
         if label in known:
-            place = _place(label, winner, best, alike, gap, priced)
+            place = _place(label, winner, best, alike, gap, priced, few)
+            if label == winner and mean[label] > FAR_OFF:
+                place += "; even so too far off to forecast with"
             text = f"{100 * mean[label]:.3g} % off at {left} left out{place}"
         ranked[label] = lines[label] | {"why": "; ".join(filter(None, [text, lines[label]["why"]]))}
     return ranked
 
 
-def _place(label, winner, best, alike, gap, priced) -> str:
+def _few_folds(table: pd.DataFrame, gaps: list[float], error: float) -> str:
+    """Return how many folds leave fits untold whose errors differ by half or more, else nothing."""
+    if max(gaps) < error / 2:
+        return ""
+    folds = table["fold"].nunique()
+    return f"{folds} folds" if folds > 1 else f"{len(table)} rows"
+
+
+def _place(label, winner, best, alike, gap, priced, few: str) -> str:
     """Return why a fit stands where it does, to follow its error."""
     worse, spread = (f"{100 * value:.2g}" for value in gap[label])
     if label not in alike:
         return f", {worse} +- {spread} more than {best}"
+    like = f": {few} do not tell it from {winner}" if few else f": like {winner}"
     if label != winner and label in priced:
-        return (
-            f": like {winner}, with an AICc or BIC {priced[label] - priced[winner]:+.3g} beside it"
-        )
+        return f"{like}, with an AICc or BIC {priced[label] - priced[winner]:+.3g} beside it"
     if label != winner:
-        return f": like {winner}, which needs fewer numbers"
-    place = ", the least" if label == best else f", {worse} +- {spread} more than {best}: alike"
+        return f"{like}, which needs fewer numbers"
+    more = f", {worse} +- {spread} more than {best}{'' if few else ': alike'}"
+    place = ", the least" if label == best else more
     if len(alike) == 1:
         return f"{place} beyond chance"
-    return f"{place}; the simplest by AICc and BIC of {len(alike)} that forecast alike"
+    alike_in = f"that {few} do not tell apart" if few else "that forecast alike"
+    return f"{place}; the simplest by AICc and BIC of {len(alike)} {alike_in}"
 
 
 def _gap(table: pd.DataFrame, best: pd.DataFrame) -> tuple[float, float]:

@@ -26,15 +26,18 @@ def next_measurement(
     target : what is to be forecast, (nbytes, n_workers) or a table with these columns, such as the
         buckets of a timeline; of several messages the band of their total
     candidates : what could be timed, likewise; the sizes and numbers of workers timed before, and
-        the target's sizes, unless given
+        the target's own, unless given; also half and a quarter of the workers timed where the rows
+        do not tell a price of a hop from a constant
     n : how often each would be timed
     level : of the band
 
     Columns nbytes, n_workers, band_now_s (half the width of the confidence band of the target, as
     predict gives it), band_after_s (with the candidate timed n times), gain (the share of the band
-    that goes) and cluster_s (worker-seconds: n * seconds * n_workers); the largest gain first. With
-    z the candidate's row of weighted slopes, g the slopes of the target and M the information
-    matrix of the rows fitted, the variance g' M^-1 g falls by (Sherman and Morrison 1950)
+    that goes), cluster_s (worker-seconds: n * seconds * n_workers) and note; the largest gain
+    first. Where a price of a hop is not determined, as with one number of workers timed, the band
+    does not hold at others: first then come those that would determine it, as the note says. With z
+    the candidate's row of weighted slopes, g the slopes of the target and M the information matrix
+    of the rows fitted, the variance g' M^-1 g falls by (Sherman and Morrison 1950)
 
         n (g' M^-1 z)^2 / (1 + n z' M^-1 z)
 
@@ -68,7 +71,32 @@ def next_measurement(
     table = table.assign(
         band_now_s=now, band_after_s=now * left, gain=1 - left, cluster_s=n * seconds * workers
     )
-    return table.sort_values(["gain", "cluster_s"], ascending=[False, True], ignore_index=True)
+    table["note"], told = "", _would_tell(fit, offered)
+    if told.any() and not _timed(fit, wanted).all():
+        table.loc[told, "note"] = f"would tell {_hop_prices(fit)} from a constant a message"
+    order = {"note": False, "gain": False, "cluster_s": True}
+    return table.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
+
+
+def _hop_prices(fit: Fit) -> str:
+    """Return the prices of a hop that the rows do not tell from a constant, named."""
+    free = fit.undetermined() if "n_workers" in fit.inputs else {}
+    return ", ".join(name for name in free if name not in fit.estimate.undetermined)
+
+
+def _timed(fit: Fit, points: list[np.ndarray]) -> np.ndarray:
+    """Return which points are at a number of workers that was timed."""
+    return np.isin(points[1], fit.measurements["n_workers"].to_numpy(float))
+
+
+def _would_tell(fit: Fit, points: list[np.ndarray]) -> np.ndarray:
+    """Return which points would determine a price of a hop: they have other hops than the rows."""
+    names = _hop_prices(fit).split(", ")
+    if names == [""]:
+        return np.zeros(len(points[0]), bool)
+    seen = tangent(fit.model, *_measured(fit))[names].to_numpy()
+    here = tangent(fit.model, *points)[names].to_numpy()
+    return ((here < seen.min(axis=0)) | (here > seen.max(axis=0))).any(axis=1)
 
 
 def _left_after(fit: Fit, names: list[str], slopes, z: np.ndarray, n: int) -> np.ndarray:
@@ -109,12 +137,16 @@ def _points(fit: Fit, given, what: str) -> list[np.ndarray]:
 
 
 def _offered(fit: Fit, wanted: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the sizes timed before, thinned, and the target's, at each number of workers timed."""
+    """Return the sizes timed before, thinned, and the target's, at each number of workers."""
     sizes, *workers = (np.unique(values) for values in _measured(fit))
     if len(sizes) > MANY:
         sizes = sizes[np.unique(np.linspace(0, len(sizes) - 1, MANY).round().astype(int))]
     asked = np.unique(wanted[0])
     sizes = np.union1d(sizes, asked if len(asked) <= MANY else asked[[0, -1]])
+    if workers:
+        fewer = [workers[0] // part for part in (2, 4) if _hop_prices(fit)]
+        counts = np.unique(np.concatenate([*workers, wanted[1], *fewer]))
+        workers = [counts[counts > 1]]
     return [axis.ravel() for axis in np.meshgrid(sizes, *workers)]
 
 
