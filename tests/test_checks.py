@@ -110,3 +110,8 @@ def test_what_is_no_cost_is_answered_with_one(value, text):
 def test_a_cost_passes_unchanged():
     cost = Ring(LINK)
     assert check_callable(cost, "all_reduce", EXAMPLE) is cost
+
+
+def test_bytes_in_the_place_of_workers_are_warned_of():
+    with pytest.warns(UserWarning, match=r"n_workers: 2.62144e\+07 is more than any cluster has"):
+        Ring(LINK)(64, 25 * 2**20)

@@ -8,6 +8,8 @@ import pytest
 from test_timeline import scenario
 
 from workbench import policies
+from workbench.adjusted import Adjusted
+from workbench.costs import Interpolated, Link, Ring
 from workbench.fusion import FixedBuffer, HorovodFusion
 from workbench.jitter import NormalJitter
 from workbench.scenario import _POLICIES, Scenario, host_launches, seconds_alone, seconds_late
@@ -144,3 +146,49 @@ def test_a_time_of_half_the_precision_is_predicted_in_full():
 def test_a_lone_worker_waits_for_nobody():
     assert seconds_late(lambda n: 1.0 + 0 * n, [1, 2]).tolist() == [0, 1]
     assert seconds_alone(lambda nbytes, n: 1.0, 8, [1, 2]).tolist() == [0, 1]
+
+
+def resnet_like(**changes) -> Scenario:
+    """Sixteen gradients of 4 MB over 60 ms of a backward within 90 ms, 12.5 GB/s between two."""
+    ready = np.linspace(4e-3, 60e-3, 16)
+    table = pd.DataFrame({"name": [str(k) for k in range(16)], "nbytes": 4_000_000})
+    given = {"all_reduce": Ring(Link(5e-6, 8e-11)), "fusion": FixedBuffer(2**25)}
+    given |= {"one_worker_s": 90e-3, "backward_s": 60e-3, "n_workers": 8}
+    return Scenario(**{"gradients": table.assign(ready_s=ready)} | given | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"one_worker_s": 90.0, "backward_s": 60.0}, "backward_s may .* only 0.1 % of it"),
+        ({"all_reduce": Ring(Link(5.0, 8e-11))}, "empty message of 2 workers takes 10.0 s"),
+        ({"all_reduce": Ring(Link(5e-6, 12.5e9))}, "takes? 2 workers 8e.17 s.*1/bandwidth"),
+        ({"all_reduce": Adjusted(Ring(Link(5e-6, 12.5e9)))}, "beta, is in s a byte"),
+        (
+            {"gradients": resnet_like().gradients.assign(nbytes=4)},
+            "nbytes may be in another unit: 16 have 64 bytes in all",
+        ),
+    ],
+)
+def test_what_may_be_in_another_unit_is_warned_of(changes, message):
+    with pytest.warns(UserWarning, match=message):
+        resnet_like(**changes)
+
+
+def test_a_slow_link_alone_is_not_doubted():
+    # 1 Mbit/s and 20 ms a hop: bad, but there are such links
+    assert predict(resnet_like(all_reduce=Ring(Link(20e-3, 8e-6)))).scaling_factor < 0.001
+
+
+def test_a_cost_reads_by_its_prices():
+    link = Link(3.480317467818737e-06, 2.8897937295232575e-12)
+    read = "  all_reduce Ring: alpha 3.48 us a hop, bandwidth 346 GB/s moved"
+    assert repr(resnet_like(all_reduce=Ring(link))).splitlines()[1] == read
+    changed = Adjusted(Ring(link), compression=4.0)
+    assert (
+        repr(resnet_like(all_reduce=changed)).splitlines()[1] == f"{read}; adjusted: compression=4"
+    )
+    long = Interpolated(
+        pd.DataFrame({"n_workers": [2, 2], "nbytes": [1, 9], "seconds": [1e-5] * 2})
+    )
+    assert len(repr(resnet_like(all_reduce=long)).splitlines()[1]) <= 101

@@ -343,6 +343,7 @@ def random_run(rng) -> Scenario:
     return Scenario(gradients, 2 * backward_s, backward_s, 8, ring, policy)
 
 
+@pytest.mark.filterwarnings("ignore:all_reduce. an empty message")  # a ring of 1 s beside ms
 @pytest.mark.parametrize("seed", range(40))
 def test_no_optimisation_scales_better_than_perfectly(seed):
     rng = np.random.default_rng(seed)
@@ -362,6 +363,14 @@ def test_what_is_free_and_moves_less_never_hurts(seed):
         "compression": Compression(3),
     }
     assert compare(run, better)["speedup"].min() >= 1 - 1e-12
+
+
+def test_what_is_slower_than_the_baseline_is_noted():
+    # a message takes 1 s and 1 s a MB: twice the latency costs 3 s more, a free link gains 5 s
+    slower = {"slow": OtherCollective(Affine(Link(2.0, 1 / MB))), "free": FasterLink(1e9, 1e9)}
+    notes = compare(scenario(), slower).set_index("label")["note"]
+    assert notes["slow"] == "slower than the baseline"
+    assert notes["baseline"] == "" and notes["free"] == ""
 
 
 def test_a_plain_function_is_an_optimisation():

@@ -1,8 +1,11 @@
 """Checks of what callers pass: each names the argument, what was expected, found and what to do."""
 
+import warnings
 from numbers import Integral, Real
 
 import numpy as np
+
+_WORKERS = 1e7  # more are taken for bytes in the wrong place
 
 
 def whole_workers(n_workers, name: str = "n_workers") -> np.ndarray:
@@ -12,6 +15,12 @@ def whole_workers(n_workers, name: str = "n_workers") -> np.ndarray:
     if n.size and (n.min() < 1 or (n != np.floor(n)).any()):
         wrong = n[(n < 1) | (n != np.floor(n))]
         raise ValueError(f"{name}: expected {expected}, got {shown(wrong.flat[0])}")
+    if n.size and n.max() > _WORKERS:
+        warnings.warn(
+            f"{name}: {n.max():.6g} is more than any cluster has; nbytes comes first, then "
+            "n_workers",
+            stacklevel=2,
+        )
     return n
 
 

@@ -182,12 +182,21 @@ class HalfPrecision:
 class HierarchicalAllReduce:
     """All-reduce inside nodes and between them, by rings; see costs.Hierarchical.
 
-    between : the link between nodes; None for the link of the scenario's all_reduce
+    between : the link between nodes, as one worker sees it; None for the link of the scenario's
+        all_reduce
+
+    Every worker of a node sends its part between nodes at once, so with `between` each has that
+    bandwidth to itself. A link fitted to one ring through all nodes gives what the whole node
+    moved; with workers that share its network card give `between` a beta workers_per_node as large.
     """
 
     inside: Link
     workers_per_node: int
     between: Link | None = None
+
+    @property
+    def assumes(self) -> str:
+        return "" if self.between else "each worker has the link between nodes to itself"
 
     def __call__(self, scenario: Scenario) -> Scenario:
         between = self.between

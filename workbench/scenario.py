@@ -3,12 +3,13 @@
 import textwrap
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
 
 import numpy as np
 import pandas as pd
 
+from .card import UNITS, prices
 from .checks import check_callable, numbers, one_number, shown, whole_workers
 from .fusion import (
     DDPBuckets,
@@ -27,6 +28,8 @@ from .units import format_bytes, format_seconds
 _POLICIES = (PerTensor, OneMessage, FixedBuffer, DDPBuckets, DeepSpeedBuckets, HorovodFusion)
 _POLICIES += (MergedGradients, OptimalFusion, Plan)
 _ROUNDING = 1e-9  # relative; times read from files meet the limits below to about this
+_SMALL = 64  # bytes a gradient, the mean of many: no model that is worth distributing has so few
+_DEAR = 10_000  # iterations that a message of all gradients may take two workers
 _OTHER_UNIT = 0.002  # ms beside s: backward is at most 1/1000 then, else about two thirds
 
 
@@ -61,7 +64,8 @@ class Scenario:
         hold some of it
 
     Raises ValueError when a value cannot be, for example a gradient ready after backward ended;
-    warns when backward is under 0.2 % of T1, which then may be in another unit.
+    warns of what may be in another unit: backward under 0.2 % of T1, or the last gradient ready in
+    0.2 % of backward; gradients of a few bytes; a hop, or a byte, that takes as long as iterations.
     """
 
     gradients: pd.DataFrame
@@ -87,18 +91,50 @@ class Scenario:
         times = self.one_worker_s, self.backward_s, self.micro_batches, self.fixed_s
         if not times_are_possible(last, *times):
             self._refuse_times()
-        if times_are_doubtful(self.one_worker_s, self.backward_s, self.micro_batches):
-            warnings.warn(
+        for doubt in self._doubts():
+            warnings.warn(doubt, stacklevel=3)
+
+    def _doubts(self):
+        """Yield what may be in another unit, in words: all of it is possible, but odd."""
+        last, backward_s = self.gradients["ready_s"].iloc[-1], self.backward_s
+        if times_are_doubtful(self.one_worker_s, backward_s, self.micro_batches):
+            yield (
                 "one_worker_s may be in another unit: backward takes only "
-                f"{100 * self.micro_batches * self.backward_s / self.one_worker_s:.3g} % of it "
-                f"({shown(self.backward_s)} of {shown(self.one_worker_s)} s); both are in s",
-                stacklevel=3,
+                f"{100 * self.micro_batches * backward_s / self.one_worker_s:.3g} % of it "
+                f"({shown(backward_s)} of {shown(self.one_worker_s)} s); both are in s"
+            )
+        if 0 < last < _OTHER_UNIT * backward_s:
+            yield (
+                "backward_s may be in another unit: the last gradient is ready after only "
+                f"{100 * last / backward_s:.3g} % of it ({last:.6g} of {shown(backward_s)} s); "
+                "all times are in s"
+            )
+        n, nbytes = len(self.gradients), float(self.gradients["nbytes"].sum())
+        if n >= 8 and 0 < nbytes < _SMALL * n:
+            yield f"gradients: nbytes may be in another unit: {n} have {nbytes:.6g} bytes in all"
+        yield from self._dear_prices(nbytes)
+
+    def _dear_prices(self, nbytes: float):
+        """Yield prices that no link has: two workers alone would wait for iterations."""
+        cost, limit_s = self.all_reduce, self.one_worker_s
+        if not getattr(getattr(cost, "cost", cost), "parameters", None):
+            return  # a cost that is no price of a link may be anything
+        empty_s, full_s = (float(cost(size, 2)) for size in (0.0, nbytes))
+        if empty_s > limit_s:
+            yield (
+                f"all_reduce: an empty message of 2 workers takes {format_seconds(empty_s)}, more "
+                f"than an iteration, {format_seconds(limit_s)}; its latency a hop, alpha, is in s"
+            )
+        if full_s - empty_s > _DEAR * limit_s:
+            yield (
+                f"all_reduce: all gradients take 2 workers {full_s:.3g} s, beside an iteration of "
+                f"{format_seconds(limit_s)}; its price of a byte, beta, is in s a byte, 1/bandwidth"
             )
 
     def __repr__(self) -> str:
         n, nbytes = len(self.gradients), int(self.gradients["nbytes"].sum())
         one_worker, backward = map(format_seconds, (self.one_worker_s, self.backward_s))
-        cost, policy = (textwrap.shorten(repr(v), 80) for v in (self.all_reduce, self.fusion))
+        cost, policy = _in_words(self.all_reduce), _in_words(self.fusion)
         return (
             f"Scenario: {count(n, 'gradient')}, {format_bytes(nbytes)}; "
             f"{count(int(self.n_workers), 'worker')}, T1 {one_worker}, backward {backward}"
@@ -147,6 +183,22 @@ class Scenario:
             f"backward_s: expected at most {most}{each}{beside}; "
             f"got {shown(self.backward_s)}, which is {longer_s:.3g} s longer"
         )
+
+
+def _in_words(value) -> str:
+    """Return a cost by its prices, whatever has none by its repr, short enough for a line."""
+    told, inner = getattr(value, "parameters", None), getattr(value, "cost", None)
+    if isinstance(told, dict) and told and all(name.startswith(tuple(UNITS)) for name in told):
+        return f"{type(value).__name__}: {prices(told, 'nbytes')}"
+    if callable(inner) and is_dataclass(value):  # a cost adjusted by optimisations
+        given = ((field.name, getattr(value, field.name), field.default) for field in fields(value))
+        changed = [
+            f"{name}={shown(now)}"
+            for name, now, plain in given
+            if now is not inner and now != plain
+        ]
+        return f"{_in_words(inner)}; adjusted: {', '.join(changed)}"
+    return textwrap.shorten(repr(value), 88, placeholder=" ...")
 
 
 def times_are_possible(last_ready_s, one_worker_s, backward_s, micro_batches, fixed_s):

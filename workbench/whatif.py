@@ -66,7 +66,7 @@ COMPARISON = {
     "samples": "samples an iteration trains on, over the baseline's",
     "scaling_factor": "T1 / Tn of this row",
     "speedup": "samples a second over the baseline's",
-    "note": "whether T1 is another, and what is not modelled",
+    "note": "whether T1 is another, what is not modelled, and whether it is slower",
 }
 ABLATION = {
     "order": "number of the order, from 1; 0 for what is in none",
@@ -128,7 +128,9 @@ def ablate(scenario: Scenario, optimisations: Mapping, order: str = "given") -> 
 
     Orders differ in which gain is counted first; a set of optimisations is always applied as
     `Together` does, so what it gains together does not depend on the order. The bounds are those of
-    headroom: what fusion alone could gain at most, with the baseline's bytes, link and compute.
+    headroom: what fusion alone could gain at most, with the baseline's bytes, link and compute. A
+    faster link or fewer bytes may gain more than "bandwidth only" and "perfect overlap" tell; "no
+    communication" alone bounds every optimisation that leaves compute and batches as they are.
 
     Raises ValueError for another order, or too many optimisations for it.
     """
@@ -219,6 +221,8 @@ def _compared(label, found, base, samples: float, own_s: float, told: str) -> di
     one_worker_s = found.scenario.one_worker_s
     other = abs(one_worker_s / base.scenario.one_worker_s - 1) > 1e-12
     note = f"scaling factor against its own T1, {one_worker_s:.4g} s" if other else ""
+    speedup = samples * base.iteration_s / found.iteration_s
+    slower = "slower than the baseline" if speedup < 1 - 1e-12 else ""
     return {
         "label": label,
         "one_worker_s": one_worker_s,
@@ -227,8 +231,8 @@ def _compared(label, found, base, samples: float, own_s: float, told: str) -> di
         "own_cost_s": own_s,
         "samples": samples,
         "scaling_factor": found.scaling_factor,
-        "speedup": samples * base.iteration_s / found.iteration_s,
-        "note": "; ".join(filter(None, (note, told))),
+        "speedup": speedup,
+        "note": "; ".join(filter(None, (slower, note, told))),
     }
 
 
