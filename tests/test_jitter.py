@@ -74,7 +74,7 @@ def test_a_jitter_is_vectorised_over_workers(jitter):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SampleJitter([1.0]), "durations_s: expected two or more durations, got 1; pass"),
+        (lambda: SampleJitter([1.0]), r"expected two or more durations, got shape \(1,\); pass"),
         (lambda: SampleJitter([1.0, -1.0]), "durations_s: expected finite s from 0 up, got -1"),
         (lambda: SampleJitter(pd.Series([1.0, np.nan])), "durations_s: .*got nan"),
         (lambda: NormalJitter(-1.0), "std_s: expected finite numbers from 0 up, got -1"),

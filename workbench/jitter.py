@@ -37,7 +37,7 @@ class SampleJitter:
         sample = numbers(self.durations_s, "durations_s", "finite s from 0 up")
         if sample.ndim != 1 or len(sample) < 2:
             raise ValueError(
-                f"durations_s: expected two or more durations, got {sample.size}; "
+                f"durations_s: expected two or more durations, got shape {sample.shape}; "
                 "pass iterations(run.events)['duration_s']"
             )
 
