@@ -139,6 +139,55 @@ def test_rows_set_aside_are_hollow_and_named(ax):
     assert "aside: outlier at 64 KiB" in legend(ax)
 
 
+def test_the_legend_shows_what_is_set_aside_as_it_is_drawn(ax):
+    rows = wide((4, 8, 16))
+    rows.loc[(rows["n_workers"] == 8) & (rows["nbytes"] == 64 * KIB), "seconds"] *= 4
+    draw_fit(ax, fit_all_reduce(rows))
+    entry = next(i for i, label in enumerate(legend(ax)) if label.startswith("aside"))
+    marks = ax.get_legend().findobj(mpl.lines.Line2D)
+    hollow = {m.get_marker() for m in marks if m.get_markerfacecolor() == "none"}
+    (drawn_so,) = {m.get_marker() for m in drawn(ax)["hollow"] if len(m.get_xdata())}
+    assert entry and hollow == {drawn_so} and drawn_so != "o"
+
+
+def test_grey_is_the_ground_of_sizes_not_fitted_alone(ax):
+    draw_fit(ax, fit_all_reduce(timed()))
+    assert "sizes not fitted" not in legend(ax)
+    ax.clear()
+    draw_fit(ax, fit_all_reduce(wide(), min_bytes=MIB))
+    assert "sizes not fitted" in legend(ax)
+    faces = [mpl.colors.to_rgb(p.get_facecolor()) for p in ax.get_legend().get_patches()]
+    grey = [face for face in faces if max(face) - min(face) < 0.02]
+    assert [to_hex(face) for face in grey] == ["#efefef"]
+
+
+def test_timings_that_were_not_fitted_are_crosses_in_the_legend(ax):
+    fit, more = fit_all_reduce(wide()), wide((16,))
+    draw_fit(ax, fit, curves(fit, n_workers=[4, 16]), measured=more)
+    (crosses,) = (line for line in ax.lines if line.get_marker() == "x")
+    assert crosses.get_ydata() == pytest.approx(1000 * more["seconds"])
+    assert "measured, 16 workers" in legend(ax)
+    with pytest.raises(ValueError, match="draw_fit: measured: missing column nbytes"):
+        draw_fit(ax, fit, measured=more.drop(columns="nbytes"))
+
+
+def test_bandwidths_of_regimes_are_told_under_their_unit(ax):
+    draw_fit(ax, fit_all_reduce(steep(), Piecewise))
+    lines = ax.texts[0].get_text().splitlines()
+    at = lines.index("bandwidth, GB/s moved:")
+    assert [line.split(":")[0] for line in lines[at + 1 : at + 4]] == ["  1", "  2", "  3"]
+
+
+def test_the_only_bandwidth_has_no_number(ax):
+    cost = Piecewise(Ring, 5e-5, (1e-9,), (), 1e-3)
+    rows = wide((2, 4, 8))
+    rows = rows.assign(seconds=cost(rows["nbytes"], rows["n_workers"]) * np.resize(NOISE, 24))
+    draw_fit(ax, fit_all_reduce(rows, Piecewise))
+    (line,) = (x for x in ax.texts[0].get_text().splitlines() if x.startswith("bandwidth"))
+    assert line.startswith("bandwidth 0.99") or line.startswith("bandwidth 1 (")
+    assert line.endswith("GB/s moved")
+
+
 def test_sizes_that_were_not_fitted_are_dashed_on_grey_ground(ax):
     fit = fit_all_reduce(wide(), min_bytes=MIB)
     draw_fit(ax, fit)
@@ -279,6 +328,14 @@ def test_four_axes_take_size_workers_quantiles_and_influence():
     assert draw_residuals(axes, fit_all_reduce(timed())) is axes
     labels = [ax.get_xlabel() for ax in axes.ravel()]
     assert labels == ["message size", "workers", "normal quantile", "leverage"]
+
+
+def test_one_number_of_workers_has_no_panel_of_its_own():
+    axes = Figure().subplots(2, 2)
+    draw_residuals(axes, fit_all_reduce(timed((8,))))
+    labels = [ax.get_xlabel() for ax in axes.ravel() if ax.axison]
+    assert labels == ["message size", "normal quantile", "leverage"]
+    assert axes[1, 1].texts[0].get_text() == "all with 8 workers"
 
 
 def test_quantiles_of_a_normal_lie_on_the_line(ax):

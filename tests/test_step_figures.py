@@ -50,6 +50,27 @@ def test_a_message_sent_when_ready_has_an_upright_arrow(ax, steps):
     assert arrow(ax) == pytest.approx((1000, 1000))
 
 
+def test_the_line_at_the_end_of_the_message_before_is_in_the_legend(ax, steps):
+    draw_step(ax, steps, 2, 5.0)
+    (line,) = (line for line in ax.lines if line.get_label() == "message before ends")
+    assert line.get_xdata() == pytest.approx(1000 * steps["end_s"][1])
+    assert "message before ends" in [text.get_text() for text in ax.get_legend().texts]
+
+
+def test_the_first_message_has_no_message_before_it(ax, steps):
+    draw_step(ax, steps, 0, 5.0)
+    assert "message before ends" not in [text.get_text() for text in ax.get_legend().texts]
+
+
+def test_the_arrow_begins_below_the_tick_of_its_bucket(ax, steps):
+    draw_step(ax, steps, 2, 5.0)
+    ax.figure.canvas.draw()
+    (ticks,) = (line for line in ax.lines if line.get_label() == "ready")
+    middle = ax.transData.transform((0, ticks.get_ydata()[0]))[1]
+    half = ticks.get_markersize() / 2 * ax.figure.dpi / 72
+    assert ax.transData.transform((0, ax.texts[0].xyann[1]))[1] < middle - half
+
+
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_messages_after_the_step_are_not_drawn(ax, steps, step):
     draw_step(ax, steps, step, 5.0)

@@ -60,6 +60,21 @@ def test_times_stay_within_the_axes(ax):
     assert ax.get_xlabel() == "measured (s an iteration)"
 
 
+def test_panels_to_be_compared_have_one_reach(ax):
+    table = cells("s an iteration", method=["a"], measured=[0.5], predicted=[0.7])
+    draw_parity(ax, table, up_to=4.0)
+    assert ax.get_xlim() == ax.get_ylim() == (0.0, 4.0)
+    with pytest.raises(ValueError, match="up_to: expected a number above 0, got -1"):
+        draw_parity(ax, table, up_to=-1)
+
+
+def test_a_crowd_is_drawn_smaller_than_its_legend(ax):
+    table = cells("s an iteration", method=["a"] * 300, measured=np.linspace(1, 2, 300))
+    draw_parity(ax, table.assign(predicted=1.5))
+    (shown,) = (h for h in ax.get_legend().get_lines() if h.get_marker() == "o")
+    assert marks(ax)["a"].get_markersize() < shown.get_markersize()
+
+
 def test_quantities_are_not_mixed(ax):
     table = cells("scaling factor", measured=[0.5], predicted=[0.5])
     mixed = pd.concat([table, table.assign(quantity="s")])

@@ -51,9 +51,11 @@ __all__ = [
     "save",
 ]
 
+READY_AT = 0.58  # height of the ticks of a timeline, between the worker's bar and the link's
+
 PARTS = {  # column of ITERATIONS -> colour, label: together they are the iteration
     "compute_s": ("compute", "compute"),
-    "exposed_comm_s": ("exposed", "exposed communication"),
+    "exposed_comm_s": ("exposed", "exposed comm. and waiting"),
     "exposed_memory_s": ("memory", "exposed copies"),
     "idle_s": ("idle", "idle"),
 }
@@ -80,7 +82,9 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
     hidden_end = np.clip(table["end_s"], table["start_s"], np.fmax(table["start_s"], backward_s))
     gap = min(0.4, 20 / len(table))  # points of white between messages; many leave no room for it
     ax.barh(1, backward_s / MS, height=0.6, color=COLOURS["compute"], label="backward")
-    ax.plot(table["ready_s"] / MS, np.full(len(table), 0.5), "|", color=INK, ms=6, label="ready")
+    ax.plot(
+        table["ready_s"] / MS, np.full(len(table), READY_AT), "|", color=INK, ms=6, label="ready"
+    )
     for label, kind, start, end in (
         ("communication", "comm", table["start_s"], hidden_end),
         ("exposed", "exposed", hidden_end, table["end_s"]),
@@ -99,7 +103,11 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
 
 
 def draw_breakdown(ax: Axes, iterations: pd.DataFrame) -> Axes:
-    """Draw where each iteration's time goes, in ms: the parts of ITERATIONS that add up to it."""
+    """Draw where each iteration's time goes, in ms: the parts of ITERATIONS that add up to it.
+
+    A rank that waits in a message for a slower one communicates as the trace sees it;
+    `stragglers(run)` tells how long, and for whom.
+    """
     check_axes(ax, "draw_breakdown")
     needed = {column: ITERATIONS[column] for column in ("rank", "iteration")}
     table = filled(iterations, needed, "draw_breakdown", "iterations(run)")
@@ -121,7 +129,8 @@ def draw_breakdown(ax: Axes, iterations: pd.DataFrame) -> Axes:
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.set(xlabel="time (ms)", ylabel="rank: iteration" if ranks else "iteration")
-    return legend_above(ax, columns=2 if len(parts) > 3 else len(parts))
+    exposed = "exposed_comm_s" in parts  # whose name leaves no room for a third
+    return legend_above(ax, columns=2 if len(parts) > 3 or exposed else len(parts))
 
 
 SCALING = {

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -29,14 +30,21 @@ BESIDES = "#EFEFEF"  # the ground of what lies outside the measurements
 CURVES = {"seconds": "s", "predicted_low": "s", "predicted_high": "s", "extrapolated": "times"}
 
 
-def draw_fit(ax: Axes, fit, table: pd.DataFrame | None = None, card: bool = True) -> Axes:
+def draw_fit(
+    ax: Axes,
+    fit,
+    table: pd.DataFrame | None = None,
+    card: bool = True,
+    measured: pd.DataFrame | None = None,
+) -> Axes:
     """Draw a Fit: a point each measurement, a line each number of workers, logarithmic axes.
 
     The band is where 95 of 100 single timings lie. Lines are dashed where they extrapolate,
-    sizes outside the measured ones lie on grey ground, and rows set aside are hollow.
+    sizes outside the fitted ones lie on grey ground, and rows set aside are hollow.
 
     table : `curves(fit, ...)`, to choose sizes, numbers of workers or the level of the band
     card : whether the figure tells latency, bandwidth and errors, as the fit card does
+    measured : nbytes and seconds that were not fitted, beside a forecast of them: crosses
     """
     check_axes(ax, "draw_fit")
     refuse_other(fit, "draw_fit")
@@ -46,16 +54,25 @@ def draw_fit(ax: Axes, fit, table: pd.DataFrame | None = None, card: bool = True
     table = filled(table, CURVES | {x: ""}, "draw_fit: table", "curves(fit)")
     if x == "nbytes":
         handles = _draw_by_workers(ax, fit, table)
-        size_axis(ax, table["nbytes"].min(), table["nbytes"].max()).set(xlabel="message size")
-        _shade_outside(ax, fit.measurements["nbytes"])
     else:
         handles = _draw_curve(ax, fit.measurements, table, x, INK, "o", "measured")
         ax.set(xlabel=x.replace("_", " "), ylim=(0, None), xlim=(0, None))
+    if measured is not None:
+        handles += _draw_measured(ax, measured, x)
     if np.isfinite(table["predicted_high"]).any():
         share = 100 * table.attrs.get("level", 0.95)
-        handles.append(Patch(color=INK, alpha=0.15, lw=0, label=f"{share:g} % of timings"))
-    columns = _columns([handle.get_label() for handle in handles])
-    legend_above(ax, columns, handles=handles)
+        colours = [handle.get_color() for handle in handles if isinstance(handle, Line2D)][:3]
+        bands = [Patch(color=colour, alpha=0.3, lw=0) for colour in dict.fromkeys(colours)]
+        bands[0].set_label(f"{share:g} % of timings")
+        handles.append(tuple(bands))
+    if x == "nbytes":
+        size_axis(ax, table["nbytes"].min(), table["nbytes"].max()).set(xlabel="message size")
+        ground = _shade_outside(ax, fit.measurements["nbytes"])
+        handles += ground * (len(handles) < 8)  # in four lines of a legend
+    labels = [(each[0] if isinstance(each, tuple) else each).get_label() for each in handles]
+    columns = _columns(labels)
+    side_by_side = {tuple: HandlerTuple(None, pad=0.3)}
+    legend_above(ax, columns, handles=handles, labels=labels, handler_map=side_by_side)
     told = "\n".join(_told(fit)) if card else ""
     if x == "nbytes":
         _frame_times(ax, told.splitlines(), -(-len(handles) // columns))
@@ -95,8 +112,13 @@ def _frame_times(ax: Axes, told: list[str], n_above: int):
 def _draw_by_workers(ax: Axes, fit, table: pd.DataFrame) -> list:
     counts = table["n_workers"].astype(int).unique().tolist()
     handles = []
-    looks = zip(counts, shades(len(counts)), cues(len(counts)), strict=True)
-    for n, colour, (marker, _) in looks:
+    looks = {
+        n: (colour, marker)
+        for n, colour, (marker, _) in zip(
+            counts, shades(len(counts)), cues(len(counts)), strict=True
+        )
+    }
+    for n, (colour, marker) in looks.items():
         rows = fit.measurements[fit.measurements["n_workers"] == n]
         mine = table[table["n_workers"] == n]
         handles += _draw_curve(ax, rows, mine, "nbytes", colour, marker, f"{n} workers")
@@ -105,7 +127,17 @@ def _draw_by_workers(ax: Axes, fit, table: pd.DataFrame) -> list:
         ax.plot(
             out["nbytes"], out["seconds"] / MS, marker, mfc="none", mec=colour, ms=size, mew=0.7
         )
-    return handles + _named_out(left_out(fit, counts))
+    return handles + _named_out(left_out(fit, counts), looks)
+
+
+def _draw_measured(ax: Axes, measured: pd.DataFrame, x: str) -> list:
+    """Draw timings that were not fitted; return their entry in the legend."""
+    rows = filled(measured, {x: "", "seconds": "s"}, "draw_fit: measured", "MEASUREMENTS")
+    look = {"color": INK, "mew": 0.6, "ls": ""}
+    ax.plot(rows[x], rows["seconds"] / MS, "x", ms=3 if len(rows) <= 100 else 2, **look)
+    counts = rows["n_workers"].unique() if "n_workers" in rows else []
+    of = f"{counts[0]} workers" if len(counts) == 1 else "not fitted"
+    return [Line2D([], [], marker="x", ms=4, label=f"measured, {of}", **look)]
 
 
 def _draw_curve(ax, rows, table, x: str, colour, marker: str, label: str) -> list:
@@ -129,22 +161,29 @@ def _shrunk(inside: pd.Series) -> pd.Series:
     return inside & inside.shift(1, fill_value=False) & inside.shift(-1, fill_value=False)
 
 
-def _named_out(rows: pd.DataFrame) -> list:
-    """Return a hollow entry of the legend for each reason why rows are set aside."""
+def _named_out(rows: pd.DataFrame, looks: dict) -> list:
+    """Return an entry of the legend, hollow as drawn, for each reason why rows are set aside."""
     handles = []
     for why, mine in rows.groupby(rows["why"].str.split("[:,]").str[0], sort=False):
         what = f"at {binary(mine['nbytes'].iloc[0])}" if len(mine) == 1 else f"({len(mine)})"
-        handles.append(Line2D([], [], ls="", marker="o", ms=4, mfc="none", mec=INK, mew=0.8,
-                              label=f"aside: {why} {what}"))  # fmt: skip
+        marks = [
+            Line2D([], [], ls="", marker=marker, ms=4, mfc="none", mec=colour, mew=0.8)
+            for colour, marker in (looks[n] for n in mine["n_workers"].unique()[:3])
+        ]
+        marks[0].set_label(f"aside: {why} {what}")
+        handles.append(tuple(marks))
     return handles
 
 
-def _shade_outside(ax: Axes, sizes: pd.Series):
+def _shade_outside(ax: Axes, sizes: pd.Series) -> list:
+    """Shade sizes outside the fitted ones; return their entry in the legend."""
     low, high = ax.get_xlim()
-    for a, b in ((low, sizes.min() / 1.15), (sizes.max() * 1.15, high)):
-        if b > a * 1.01:
-            ax.axvspan(a, b, color=BESIDES, lw=0, zorder=0)
+    spans = ((low, sizes.min() / 1.15), (sizes.max() * 1.15, high))
+    spans = [(a, b) for a, b in spans if b > a * 1.01]
+    for a, b in spans:
+        ax.axvspan(a, b, color=BESIDES, lw=0, zorder=0)
     ax.set_xlim(low, high)
+    return [Patch(fc=BESIDES, ec="#B0B0B0", lw=0.4, label="sizes not fitted")] * bool(spans)
 
 
 def _told(fit) -> list[str]:
@@ -154,12 +193,24 @@ def _told(fit) -> list[str]:
         row for row in card.index if row.startswith(("alpha", "1/beta", "floor", "fixed", "per"))
     ]
     lines = [_price(row, *card.loc[row], wide=len(prices) <= 2) for row in prices]
-    if len(lines) > 5:
-        lines = [*lines[:4], f"and {len(lines) - 4} more, see the card"]
+    lines = _below_one_another(lines)
+    if len(lines) > 6:
+        lines = [*lines[:5], f"and {len(lines) - 5} more, see the card"]
     if isinstance(fit.model, Interpolated):  # goes through its points, so they do not judge it
         return ["measured times, joined"]
     mean, worst = (card["value"][f"{which} relative error"] for which in ("mean absolute", "worst"))
     return [*lines, f"mean error {mean} %, worst {worst} %"]
+
+
+def _below_one_another(lines: list[str]) -> list[str]:
+    """Return the lines with several bandwidths under their unit: wide lines hide the curve."""
+    head, tail = "bandwidth ", " GB/s moved"
+    regimes = [line for line in lines if line.startswith(head) and line[len(head)].isdigit()]
+    if len(regimes) < 2 or ":" not in regimes[0]:
+        return [line.replace("bandwidth 1: ", "bandwidth ") for line in lines]
+    at = lines.index(regimes[0])
+    below = [f"  {line.removeprefix(head).removesuffix(tail)}" for line in regimes]
+    return [*lines[:at], f"{head.strip()},{tail}:", *below, *lines[at + len(below) :]]
 
 
 WORDS = {
@@ -180,7 +231,8 @@ def _price(row: str, value: str, unit: str, low: str, high: str, wide: bool) -> 
         return f"{name} {value} {unit}" + f"\n  95 %: {low} to {high}" * bool(low or high)
     value, low, high = (_short(text) for text in (value, low, high))
     span = f" ({low}\N{EN DASH}{high})" if low or high else ""
-    return f"{name} {value}{span} {unit.removesuffix(' moved')}"
+    name += ":" * which.isdigit()  # bandwidth 1: 1.74, as two numbers side by side read as one
+    return f"{name} {value}{span} {unit}"
 
 
 def _short(text: str) -> str:
@@ -199,22 +251,13 @@ def draw_residuals(axes, fit, against: str | None = None):
     """Draw how far a fit is off, fitted / measured - 1 in %, against an input of the cost.
 
     axes : one Axes, or several, which take in turn the error against size, the error against
-        workers, `draw_qq` and `draw_influence`
+        workers if these differ, `draw_qq` and `draw_influence`; Axes beyond are left empty
     fit : a Fit, or the table `residuals(fit)`
     against : the input, its first by default: nbytes
     """
     table = _judged(fit, "draw_residuals")
     if isinstance(axes, list | tuple | np.ndarray):
-        panels = [*np.ravel(axes)]
-        known = [name for name in AGAINST if name in table] or [table.columns[0]]
-        draws = [lambda ax, name=name: draw_residuals(ax, table, name) for name in known]
-        draws += [lambda ax: draw_qq(ax, table), lambda ax: draw_influence(ax, table)]
-        if not 0 < len(panels) <= len(draws):
-            raise ValueError(f"draw_residuals: expected 1 to {len(draws)} Axes, got {len(panels)}")
-        for ax, draw in zip(panels, draws, strict=False):
-            check_axes(ax, "draw_residuals")
-            draw(ax)
-        return axes
+        return _draw_panels(axes, table)
     ax, against = axes, against or table.columns[0]
     check_axes(ax, "draw_residuals")
     if against not in table or against in CALCULATED:
@@ -230,6 +273,26 @@ def draw_residuals(axes, fit, against: str | None = None):
     elif len(counts := np.unique(table[against])) <= 8:
         ax.set_xticks(counts.tolist())
     return ax
+
+
+def _draw_panels(axes, table: pd.DataFrame):
+    """Draw residuals against each input that differs, their quantiles and their influence."""
+    panels = [*np.ravel(axes)]
+    known = [name for name in AGAINST if name in table] or [table.columns[0]]
+    told = [name for name in known if name == known[0] or table[name].nunique() > 1]
+    draws = [lambda ax, name=name: draw_residuals(ax, table, name) for name in told]
+    draws += [lambda ax: draw_qq(ax, table), lambda ax: draw_influence(ax, table)]
+    if not 0 < len(panels) <= len(known) + 2:
+        raise ValueError(f"draw_residuals: expected 1 to {len(known) + 2} Axes, got {len(panels)}")
+    for ax in panels:
+        check_axes(ax, "draw_residuals")
+    for ax, draw in zip(panels, draws, strict=False):
+        draw(ax)
+    for ax in panels[len(draws) :]:
+        ax.set_axis_off()
+        ax.text(0.5, 0.5, f"all with {table['n_workers'].iloc[0]} workers", fontsize=7,
+                transform=ax.transAxes, ha="center", va="center")  # fmt: skip
+    return axes
 
 
 CALCULATED = ("seconds", "fitted_s", "relative_error", "standardised", "leverage", "cook", "normal")
@@ -264,7 +327,9 @@ def draw_influence(ax: Axes, fit) -> Axes:
             ms=7, mew=1)  # fmt: skip
     ax.set(xlabel="leverage", ylabel="standardised residual", xlim=(0, None))
     words = f"{len(strong)} of {len(table)} with Cook's distance above 1"
-    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=7)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.2 * (high - low))  # room for the words, clear of a panel above
+    ax.text(1, 0.99, words, transform=ax.transAxes, ha="right", va="top", fontsize=7)
     return ax
 
 

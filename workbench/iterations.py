@@ -21,7 +21,8 @@ def iterations(events: pd.DataFrame) -> pd.DataFrame:
     An iteration lasts from the start of its first kernel to that of the next iteration's first;
     the last one to the end of the last kernel. So the iterations of a rank add up to the span of
     its kernels: no idle time between them is lost, and copies before or after it do not count.
-    Communication is exposed where no compute runs, copies and sets (memory) where neither runs;
+    Communication is exposed where no compute runs, copies and sets (memory) where neither runs; a
+    wait for other ranks inside a message is part of it, which `stragglers` tells apart;
     what is left is idle.
     Where the host called collectives but no communication was recorded, its time, exposed time and
     with them the idle time are <NA>, with a warning.

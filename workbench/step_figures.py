@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 
 from .checks import shown
 from .explain import EXPLANATION
-from .figures import draw_timeline
-from .style import INK, check_axes, filled, is_number
+from .figures import READY_AT, draw_timeline
+from .style import INK, check_axes, filled, is_number, legend_above
 from .units import MS
 
 
@@ -14,7 +14,7 @@ def draw_step(ax: Axes, steps: pd.DataFrame, step: int, backward_s: float) -> Ax
     """Draw the timeline up to message `step`, framed, in ms since backward began.
 
     An arrow leads from when its bucket is ready to when it starts: straight down where it was sent
-    at once, and slanting where it waited. A dotted line marks the end of the message before. The
+    at once, and slanting where it waited. A dashed line marks the end of the message before. The
     axis is as long as all steps need, so that one picture grows into the next.
 
     Parameters
@@ -37,12 +37,14 @@ def draw_step(ax: Axes, steps: pd.DataFrame, step: int, backward_s: float) -> Ax
     ready, start, end, previous = (
         row[name] / MS for name in ("ready_s", "start_s", "end_s", "previous_end_s")
     )
-    ax.plot(steps["ready_s"] / MS, [0.5] * len(steps), "|", color=INK, alpha=0.3, ms=6)
+    ax.plot(steps["ready_s"] / MS, [READY_AT] * len(steps), "|", color=INK, alpha=0.3, ms=6)
     ax.broken_barh([(start, end - start)], (-0.34, 0.68), facecolor="none", edgecolor=INK,
                    linewidth=1.0, zorder=3)  # fmt: skip
     if previous >= 0:
-        ax.plot([previous] * 2, [-0.34, 0.5], color=INK, lw=0.8, ls=":")
+        ax.plot([previous] * 2, [-0.4, 0.42], color=INK, lw=0.9, ls=(0, (3, 1.5)),
+                label="message before ends")  # fmt: skip
     arrow = {"arrowstyle": "->", "color": INK, "lw": 1.0, "shrinkA": 0, "shrinkB": 0}
-    ax.annotate("", (start, 0.34), (ready, 0.7), zorder=4, arrowprops=arrow)
+    ax.annotate("", (start, 0.34), (ready, READY_AT - 0.08), zorder=4, arrowprops=arrow)
+    legend_above(ax, columns=3)
     ax.set_xlim(0, 1.02 * max(backward_s, steps["end_s"].max()) / MS)
     return ax

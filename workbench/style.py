@@ -161,7 +161,7 @@ def time_axis(ax: Axes) -> Axes:
     """Give an axes a logarithmic y with plain numbers."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
-    subs = (1.0,) if high / low > 300 else (1.0, 3.0) if high / low > 10 else (1.0, 2.0, 5.0)
+    subs = (1.0,) if high / low > 3000 else (1.0, 3.0) if high / low > 10 else (1.0, 2.0, 5.0)
     ax.yaxis.set_major_locator(LogLocator(subs=subs))
     ax.yaxis.set_minor_locator(NullLocator())  # minor ticks are most of the time of a drawing
     ax.yaxis.set_major_formatter(FuncFormatter(plain_number))

@@ -25,7 +25,7 @@ ITERATIONS = {
     "duration_s": "s",
     "compute_s": "s with a compute row running",
     "comm_s": "s with a comm row running",
-    "exposed_comm_s": "s of communication with no compute running",
+    "exposed_comm_s": "s of communication, waiting included, with no compute running",
     "memory_s": "s with a copy or set running",
     "exposed_memory_s": "s of copies and sets with neither compute nor communication running",
     "idle_s": "s with nothing running; duration = compute + both exposed + idle",
