@@ -9,7 +9,7 @@ from test_timeline import scenario
 
 from workbench import policies
 from workbench.adjusted import Adjusted
-from workbench.costs import Interpolated, Link, Ring
+from workbench.costs import Affine, Interpolated, Link, Ring
 from workbench.fusion import FixedBuffer, HorovodFusion
 from workbench.jitter import NormalJitter
 from workbench.scenario import _POLICIES, Scenario, host_launches, seconds_alone, seconds_late
@@ -149,9 +149,9 @@ def test_a_lone_worker_waits_for_nobody():
 
 
 def resnet_like(**changes) -> Scenario:
-    """Sixteen gradients of 4 MB over 60 ms of a backward within 90 ms, 12.5 GB/s between two."""
-    ready = np.linspace(4e-3, 60e-3, 16)
-    table = pd.DataFrame({"name": [str(k) for k in range(16)], "nbytes": 4_000_000})
+    """32 gradients of 2 MB over 60 ms of a backward within 90 ms, 12.5 GB/s between two."""
+    ready = np.linspace(4e-3, 60e-3, 32)
+    table = pd.DataFrame({"name": [str(k) for k in range(32)], "nbytes": 2_000_000})
     given = {"all_reduce": Ring(Link(5e-6, 8e-11)), "fusion": FixedBuffer(2**25)}
     given |= {"one_worker_s": 90e-3, "backward_s": 60e-3, "n_workers": 8}
     return Scenario(**{"gradients": table.assign(ready_s=ready)} | given | changes)
@@ -166,13 +166,19 @@ def resnet_like(**changes) -> Scenario:
         ({"all_reduce": Adjusted(Ring(Link(5e-6, 12.5e9)))}, "beta, is in s a byte"),
         (
             {"gradients": resnet_like().gradients.assign(nbytes=4)},
-            "nbytes may be in another unit: 16 have 64 bytes in all",
+            "nbytes may be in another unit: 32 have 128 bytes in all",
         ),
     ],
 )
 def test_what_may_be_in_another_unit_is_warned_of(changes, message):
     with pytest.warns(UserWarning, match=message):
         resnet_like(**changes)
+
+
+def test_an_example_with_round_numbers_is_not_doubted():
+    table = pd.DataFrame({"name": [*"abcdefghij"], "nbytes": 10, "ready_s": np.arange(1.0, 11)})
+    found = predict(Scenario(table, 20.0, 10.0, 2, Affine(Link(100.0, 1.0)), FixedBuffer(100)))
+    assert found.exposed_comm_s == 200
 
 
 def test_a_slow_link_alone_is_not_doubted():
