@@ -119,6 +119,62 @@ def test_the_page_reports_no_error(notebook):
     assert notebook.problems == []
 
 
+# --- where the time goes --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spent(browser, tmp_path_factory):
+    name = "01-where-the-time-goes.ipynb"
+    with opened(browser, tmp_path_factory.mktemp("lab"), name) as notebook:
+        yield notebook
+
+
+@pytest.fixture
+def seen(spent):
+    """The explorer of the run, in sight."""
+    explorer = spent.page.locator(".widget-vbox:has(> .wb-rank)")
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def test_the_run_starts_as_its_first_iteration(spent, seen):
+    figures = spent.page.locator(".jp-OutputArea-output img[src^='data:image/png']")
+    expect(figures).to_have_count(2)
+    expect(said(seen)).to_contain_text("rank 0, iteration 2: 0 s to 694 ms of 694 ms")
+    expect(seen.locator(".wb-below")).to_contain_text("ConvolutionBackward0")
+    spent.keep("run-start")
+
+
+def test_another_rank_and_iteration_bring_their_own_threads(spent, seen):
+    before = seen.locator("img").screenshot()
+    seen.locator(".wb-rank select").select_option("1")
+    seen.locator(".wb-iteration select").select_option("4")
+    expect(said(seen)).to_contain_text("rank 1, iteration 4: 0 s to 717 ms of 717 ms")
+    assert seen.locator("img").screenshot() != before
+    seen.locator(".wb-stream select").select_option("thread 15322")
+    expect(said(seen)).to_contain_text("thread 15322")
+    expect(seen.locator(".wb-below")).to_contain_text("gloo:all_reduce")
+    spent.keep("run-thread")
+
+
+def test_the_time_shown_is_narrowed_by_keyboard(spent, seen):
+    seen.locator(".wb-shown .noUi-handle").first.focus()
+    for _ in range(100):  # of five steps each, half of all
+        spent.page.keyboard.press("PageUp")
+    expect(said(seen)).to_contain_text("359 ms to 717 ms of 717 ms")
+    spent.keep("run-narrowed")
+
+
+def test_the_run_explored_is_saved(spent, seen):
+    seen.locator("button.wb-export").click()
+    expect(said(seen)).to_contain_text("run-explored.pdf")
+    assert (spent.figures / "run-explored.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_the_page_of_the_run_reports_no_error(spent):
+    assert spent.problems == []
+
+
 # --- the price of a link --------------------------------------------------------------------------
 
 

@@ -46,6 +46,23 @@ def test_it_runs_from_another_folder_and_saves_its_figures(path, tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir()), "a notebook leaves nothing where it runs"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["torchrec-4rank-half-hidden", "torchrec-4rank-straggler", "old-format-resnet50"]
+)
+def test_where_the_time_goes_takes_a_run_of_gpus_by_its_path_alone(name, shared, tmp_path):
+    path = NOTEBOOKS / "01-where-the-time-goes.ipynb"
+    notebook = nbformat.read(saving_to(path, tmp_path / "figures", tmp_path / path.name), 4)
+    (cell,) = [cell for cell in notebook.cells if cell.source.count("\nRUN = ") == 1]
+    run = shared / "traces" / "kineto" / name
+    cell.source = re.sub(r"\nRUN = .*", f"\nRUN = {str(run)!r}", cell.source)
+    nbformat.write(notebook, tmp_path / path.name)
+    done = execute(tmp_path / path.name, timeout=120)
+    (shown,) = [cell for cell in done.cells if cell.source.startswith("run = load_run(RUN)")]
+    assert f"run: {name}" in shown.outputs[-1]["data"]["text/plain"]
+    assert (tmp_path / "figures" / "run-timeline.pdf").exists()
+
+
 @EACH
 def test_it_is_stored_without_outputs(path):
     notebook = nbformat.read(path, as_version=4)

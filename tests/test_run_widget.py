@@ -12,7 +12,7 @@ from test_lanes import HTML, two_steps
 from workbench.explore import explore_run
 from workbench.iterations import iterations
 from workbench.traces import load_run
-from workbench.units import MS
+from workbench.units import format_seconds
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,7 @@ def shown(explorer) -> tuple:
 def test_the_start_is_the_whole_first_iteration_of_the_first_rank(recorded):
     explorer = explore_run(recorded)
     assert [control(explorer, n).value for n in ("rank", "iteration", "stream")] == ["0", 2, "all"]
-    duration_ms = iterations(recorded)["duration_s"][0] / MS
-    assert control(explorer, "shown").value == pytest.approx((0, duration_ms))
+    assert control(explorer, "shown").value == (0, 100)
     assert control(explorer, "rank").options == ("0", "1")
     assert control(explorer, "iteration").options == (2, 3, 4)
 
@@ -46,13 +45,13 @@ def test_the_numbers_are_those_of_the_iteration(recorded):
     control(explorer, "iteration").value = 4
     # ITERATIONS of rank 1, iteration 4: 556 ms, 523.5 of compute, 26.1 of exposed communication
     status = control(explorer, "status").value
-    assert "rank 1, iteration 4: 556 ms shown of 556 ms: compute 524 ms" in status
+    assert "rank 1, iteration 4: 0 s to 556 ms of 556 ms: compute 524 ms" in status
     assert "exposed 26.1 ms" in status and "nothing running 6.64 ms" in status
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rank", "1"), ("iteration", 3), ("stream", "thread 15219"), ("shown", (300.0, 400.0))],
+    [("rank", "1"), ("iteration", 3), ("stream", "thread 15219"), ("shown", (40.0, 70.0))],
 )
 def test_picture_names_and_numbers_follow_every_control(recorded, name, value):
     explorer = explore_run(recorded)
@@ -68,35 +67,36 @@ def test_every_position_of_every_control_can_be_seen(recorded):
             control(explorer, name).value = option
             assert "not done" not in control(explorer, "status").value, (name, option)
     time = control(explorer, "shown")
-    for ends in ((0, time.step), (time.max - time.step, time.max), (0, time.max)):
+    for ends in ((0, time.step), (100 - time.step, 100), (0, 100)):
         time.value = ends
         assert "not done" not in control(explorer, "status").value, ends
 
 
 def test_a_time_of_no_length_is_told_beside_the_button(recorded):
     explorer = explore_run(recorded)
-    control(explorer, "shown").value = (100.0, 100.0)
+    control(explorer, "shown").value = (50.0, 50.0)
     assert "low &lt; high" in control(explorer, "status").value
 
 
 def test_another_rank_keeps_the_time_and_the_stream_that_it_has_too(recorded):
     explorer = explore_run(recorded)
     control(explorer, "stream").value = "thread 15219"
-    control(explorer, "shown").value = (300.0, 400.0)
+    control(explorer, "shown").value = (40.0, 70.0)
     control(explorer, "iteration").value = 3
     assert control(explorer, "stream").value == "thread 15219"
-    assert control(explorer, "shown").value == (300.0, 400.0)
+    assert control(explorer, "shown").value == (40.0, 70.0)
     control(explorer, "rank").value = "1"  # whose threads have other numbers
     assert control(explorer, "stream").value == "all"
-    assert control(explorer, "shown").value == (300.0, 400.0)
+    assert control(explorer, "shown").value == (40.0, 70.0)
 
 
-def test_the_whole_stays_the_whole(recorded):
+def test_the_part_shown_is_a_share_of_the_iteration(recorded):
     explorer = explore_run(recorded)
-    for number in (3, 4, 2):
-        control(explorer, "iteration").value = number
-        row = iterations(recorded).query("rank == 0 and iteration == @number").iloc[0]
-        assert control(explorer, "shown").value == pytest.approx((0, row["duration_s"] / MS))
+    control(explorer, "shown").value = (25.0, 50.0)
+    for row in iterations(recorded).query("rank == 0").itertuples():
+        control(explorer, "iteration").value = row.iteration
+        low, high = (format_seconds(share * row.duration_s) for share in (0.25, 0.5))
+        assert f"iteration {row.iteration}: {low} to {high} of" in control(explorer, "status").value
 
 
 def test_a_move_draws_once(recorded):
@@ -141,19 +141,21 @@ def test_a_hundred_thousand_rows_draw_few_spans(recorded):
     explorer = explore_run(replace(recorded, events=events))
     assert len(explorer.lanes.spans) == n
     assert len(control(explorer, "image").value) < 50_000  # bytes of the PNG: nothing but one bar
-    control(explorer, "shown").value = (10.0, 10.1)  # ten of them, one every 10 us
-    assert "<td>10</td><td>50.0 us</td>" in control(explorer, "below").value
+    control(explorer, "shown").value = (50.0, 50.1)  # of a second: a hundred
+    assert "<td>100</td><td>500 us</td>" in control(explorer, "below").value
 
 
 def test_what_is_seen_is_saved(recorded, tmp_path):
     explorer = explore_run(recorded, "seen", tmp_path)
-    control(explorer, "shown").value = (300.0, 400.0)
+    control(explorer, "shown").value = (40.0, 70.0)
     control(explorer, "export").click()
     assert (tmp_path / "seen.pdf").read_bytes().startswith(b"%PDF-")
     data = pd.read_csv(tmp_path / "seen.csv")
-    assert (data["end_s"] > 0.3).all() and (data["start_s"] < 0.4).all()
+    duration_s = iterations(recorded)["duration_s"][0]
+    low, high = 0.4 * duration_s, 0.7 * duration_s
+    assert (data["end_s"] > low).all() and (data["start_s"] < high).all()
     receipt = json.loads((tmp_path / "seen.receipt.json").read_text())
-    assert receipt["parameters"]["shown_ms"] == [300.0, 400.0]
+    assert receipt["parameters"]["shown_s"] == pytest.approx([low, high])
 
 
 def test_what_holds_no_iteration_is_refused(recorded):

@@ -95,7 +95,7 @@ def lanes(run, rank: int | None = None, iteration: int | None = None) -> Lanes:
 def _of_rank(events: pd.DataFrame, rank) -> tuple[pd.DataFrame, int | None]:
     """Return the rows of a rank and its number; None stands for the first, and for <NA>."""
     known = sorted(events["rank"].dropna().unique())
-    if rank is None:
+    if rank is None or rank is pd.NA:
         rank = known[0] if known else None
         mine = events if rank is None else events[events["rank"] == rank]
     else:

@@ -10,11 +10,10 @@ from .iterations import iterations
 from .lanes import Lanes, lanes
 from .run_figures import LABELS, draw_run
 from .style import short
-from .units import MS, format_seconds
+from .units import format_seconds
 from .widget import CONTROL, Explorer, Picture
 
 ALL = "all"
-STEPS = 200  # positions of the slider of the time shown
 
 
 def explore_run(run, name="run", folder=None, inputs=()) -> "RunExplorer":
@@ -52,7 +51,7 @@ class RunExplorer(Explorer):
                 options=self._iterations[start], description="iteration", **CONTROL
             ),
             "stream": Dropdown(options=[ALL], description="stream or thread", **CONTROL),
-            "shown": FloatRangeSlider(value=(0.0, 1.0), max=1.0, description="shown (ms)",
+            "shown": FloatRangeSlider(value=(0.0, 100.0), description="shown (% of its time)",
                                       readout_format=".1f", **CONTROL),
         }  # fmt: skip
         self._fit(controls)
@@ -68,13 +67,12 @@ class RunExplorer(Explorer):
     def picture(self, values: dict, moved: set) -> Picture:
         """Return the picture of what the controls ask for."""
         seen = self._seen(values)
-        low, high = (ms * MS for ms in values["shown"])
-        high = min(high, seen.duration_s)
+        low, high = (percent / 100 * seen.duration_s for percent in values["shown"])
         return Picture(
             lambda figure: _draw(figure, seen, (low, high)),
             seen.spans[(seen.spans["end_s"] > low) & (seen.spans["start_s"] < high)],
             _words(seen, values, low, high),
-            values | {"shown_ms": list(values["shown"])},
+            values | {"shown_s": [low, high]},
             _table(seen.longest(low, high)),
         )
 
@@ -85,15 +83,10 @@ class RunExplorer(Explorer):
     def _fit(self, controls: dict):
         """Let the controls offer what the rank and the iteration have, without a redraw."""
         self._quiet = True
-        rank, iteration, stream, shown = controls.values()
+        rank, iteration, stream, _ = controls.values()
         _offer(iteration, self._iterations[rank.value])
         found = self._lanes(rank.value, iteration.value)
         _offer(stream, [ALL, *found.spans["lane"].unique()])
-        whole, before = found.duration_s / MS, shown.value
-        zoomed = before != (0.0, shown.max) and before[0] < whole
-        shown.value = (0.0, 0.0)
-        shown.max, shown.step = whole, whole / STEPS
-        shown.value = (before[0], min(before[1], whole)) if zoomed else (0.0, whole)
         self._quiet = False
 
 
@@ -115,7 +108,8 @@ def _words(seen: Lanes, values: dict, low: float, high: float) -> str:
     where = "" if values["stream"] == ALL else f", {values['stream']}"
     return (
         f"rank {values['rank']}, iteration {values['iteration']}{where}: "
-        f"{format_seconds(high - low)} shown of {format_seconds(seen.duration_s)}: {told}"
+        f"{format_seconds(low)} to {format_seconds(high)} of {format_seconds(seen.duration_s)}: "
+        f"{told}"
     )
 
 
