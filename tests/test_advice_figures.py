@@ -99,6 +99,7 @@ DRAWN = {
     "cycles": lambda ax, s: draw_fusion_curve(ax, loss_curve(s, HorovodFusion())),
     "elasticities": lambda ax, s: draw_sensitivity(ax, sensitivity(s)),
     "forecast": lambda ax, s: draw_forecast(ax, ranges(), KNEE),
+    "beyond": lambda ax, s: draw_forecast(ax, ranges(), KNEE.assign(knee=2**20, low=2**19)),
 }
 EACH = pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
 
@@ -244,6 +245,28 @@ def test_a_curve_names_the_setting_with_its_unit(ax, scenario, policy, words):
     assert words in ax.get_xlabel() and "(MiB)" in ax.get_xlabel()
 
 
+def test_ties_of_one_cycle_are_named_as_its_own(ax, scenario):
+    curve = loss_curve(scenario, HorovodFusion())
+    draw_fusion_curve(ax, curve)
+    cycle = curve.loc[curve["loss"].idxmin(), "cycle_ms"]
+    assert f"tied at {cycle:g} ms" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("speedups", "words"),
+    [
+        ([1.0, 1.5, 0.999], ["1.00", "1.50", "1.00"]),
+        ([1.0, 1.031, 0.9997], ["1.000", "1.031", "1.000"]),
+        ([1.0, 1.0003, 0.9997], ["1.0000", "1.0003", "0.9997"]),
+    ],
+)
+def test_small_speedups_are_told_with_more_decimals(ax, scenario, speedups, words):
+    table = compare(scenario, {"a": FasterLink(2), "b": FasterLink(3)})
+    draw_comparison(ax, table.assign(speedup=speedups))
+    told = [text.get_text() for text in ax.texts if "\N{MULTIPLICATION SIGN}" in text.get_text()]
+    assert told == [f"{word}\N{MULTIPLICATION SIGN}" for word in words]
+
+
 def test_the_strongest_elasticity_is_on_top_and_losses_are_striped(ax, scenario):
     table = sensitivity(
         slow := Scenario(**vars(scenario) | {"fusion": PerTensor(), "n_workers": 64})
@@ -284,9 +307,32 @@ def test_a_forecast_that_is_nowhere_measured_is_grey_and_dashed_throughout(ax):
     assert ground.x0 <= 1 and ground.x1 >= 16
 
 
+def test_a_band_near_one_fills_the_axis(ax):
+    factor = np.array([0.99, 0.985, 0.98])
+    table = ranges((4, 8, 16)).assign(
+        scaling_factor=factor, low=factor - 0.005, high=factor + 0.005
+    )
+    draw_forecast(ax, table)
+    bottom, top = ax.get_ylim()
+    assert 0.95 < bottom < 0.975 and 1 < top < 1.01  # a band of 0.01 is a quarter of the height
+    draw_forecast(ax, ranges())  # one half and less: from 0
+    assert ax.get_ylim() == (0, 1.05)
+
+
+def test_a_knee_beyond_the_axis_is_said_to_be(ax):
+    draw_forecast(ax, ranges(), KNEE.assign(knee=64, low=32, high=128, at_least=False))
+    words = "knee beyond the axis:\n64 workers, range 32 to 128"
+    assert words in [text.get_text() for text in ax.texts]
+
+
+def test_grey_ground_of_a_forecast_is_in_the_legend(ax):
+    draw_forecast(ax, ranges())
+    assert [text.get_text() for text in ax.get_legend().get_texts()].count("not measured") == 1
+
+
 def test_the_knee_is_told_with_its_range(ax):
     draw_forecast(ax, ranges(), KNEE)
-    assert "knee 8, range 4 to 16 or more" in [text.get_text() for text in ax.texts]
+    assert "knee 8 workers, range 4 to 16 or more" in [text.get_text() for text in ax.texts]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_verdicts_compare_with_the_claim(message_s, verdict):
     assert row["verdict"] == verdict
 
 
+@pytest.mark.filterwarnings("ignore:all_reduce. an empty message")
 def test_ticks_on_a_link_of_latency_only_lose_more_than_claimed():
     own = pd.DataFrame({"name": list("abcdefgh"), "nbytes": 1024})
     own["ready_s"] = [0.01 * k for k in range(1, 9)]

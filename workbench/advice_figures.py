@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from .checks import shown
 from .style import (
@@ -54,7 +55,7 @@ def draw_comparison(ax: Axes, table: pd.DataFrame, bounds: pd.DataFrame | None =
 
 def _draw_times(ax: Axes, table: pd.DataFrame, bounds: pd.DataFrame | None) -> Axes:
     labels, ends = table["label"].tolist(), table["iteration_s"] / table["samples"] / MS
-    told, left = [f"{speedup:.2f}\N{MULTIPLICATION SIGN}" for speedup in table["speedup"]], 0.0
+    told, left = table["speedup"].tolist(), 0.0
     for label, width, look in _parts(table):
         width = (width / table["samples"] / MS).to_numpy()
         if (width > 1e-9 * max(ends)).any():  # else it is rounding
@@ -66,11 +67,12 @@ def _draw_times(ax: Axes, table: pd.DataFrame, bounds: pd.DataFrame | None) -> A
         bounds = bounds[bounds["kind"] == "bound"]
         labels, ends = labels + bounds["what"].tolist(), [*ends, *bounds["iteration_s"] / MS]
         now_ms = table["iteration_s"].iloc[0] / MS
-        told += [f"{now_ms / end:.2f}\N{MULTIPLICATION SIGN}" for end in ends[len(table) :]]
+        told += [now_ms / end for end in ends[len(table) :]]
         rows = np.arange(len(table), len(labels))
         ax.barh(rows, ends[len(table) :], 0.7, label="bound of fusion", **HOLLOW)
     ax.set_xlim(0, 1.18 * max(ends))
-    _name_rows(ax, labels, ends, told)
+    digits = _digits(np.array(told) - 1)
+    _name_rows(ax, labels, ends, [f"{x:.{digits}f}\N{MULTIPLICATION SIGN}" for x in told])
     ax.text(1, 1.0, "speedup", transform=ax.transAxes, ha="right", va="bottom", fontsize=7)
     each = "" if (table["samples"] == 1).all() else " of the baseline's samples"
     ax.set(xlabel=f"time{each} (ms)" if each else "iteration time (ms)")
@@ -152,7 +154,9 @@ def _finish_speedups(ax: Axes, added, rest, reach) -> Axes:
     low, high = min(ax.dataLim.x0, 1.0), max(1.01, *ends)
     ax.set_xlim(low - 0.02 * (high - low), high + 0.2 * (high - low))
     labels = [*added["label"], *rest["label"]]
-    told = [_signed(gain, 2) for gain in added["gain"]] + [f"{speedup:.2f}" for speedup in speedups]
+    digits = _digits(np.array([*added["gain"], *speedups - 1]))
+    told = [_signed(gain, digits) for gain in added["gain"]]
+    told += [f"{speedup:.{digits}f}" for speedup in speedups]
     _name_rows(ax, labels, ends, told)
     ax.set_xlabel("speedup over the baseline")
     return _legend(ax, columns=3)
@@ -168,6 +172,15 @@ def _name_rows(ax: Axes, labels: list, ends, told: list):
         ax.annotate(text, (end, row), (5, 0), textcoords="offset points", va="center", fontsize=7)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
+
+
+def _digits(gains: np.ndarray) -> int:
+    """Return how many decimals, 2 to 4, tell the largest of the gains and losses with two digits.
+
+    What is below 0.00005 is told by none: a model is not that good.
+    """
+    largest = np.abs(gains).max(initial=0.0)
+    return int(np.clip(1 - np.floor(np.log10(largest)), 2, 4)) if largest >= 5e-5 else 2
 
 
 def _signed(value: float, digits: int) -> str:
@@ -204,7 +217,8 @@ def draw_fusion_curve(ax: Axes, curve: pd.DataFrame, at: float | None = None) ->
     """Draw what each plain setting loses against the optimum, in %, on a logarithmic axis.
 
     The best setting is a star, in grey the settings around it that differ by less than the noise,
-    and the optimum is the line at 0. Horovod's cycles are a curve each.
+    and the optimum is the line at 0. Horovod's cycles are a curve each, and the grey is of the best
+    one's only, as the legend says.
 
     curve : `loss_curve(scenario, policy)`
     at : a value to point out with a dotted line
@@ -223,7 +237,9 @@ def draw_fusion_curve(ax: Axes, curve: pd.DataFrame, at: float | None = None) ->
                 dashes=dashes or (1, 0), lw=1)  # fmt: skip
         if pd.isna(cycle) or cycle == best["cycle_ms"]:
             beside_best = mine.reset_index(drop=True)
-    _shade_ties(ax, beside_best, best["value"])
+    cycle = best["cycle_ms"]
+    tied = "tied" if pd.isna(cycle) else f"tied at {cycle:g} ms"
+    _shade_ties(ax, beside_best, best["value"], tied)
     ax.plot(best["value"], 100 * best["loss"], "*", ms=9, mfc="white", mec=INK, mew=0.8, zorder=4,
             label="best")  # fmt: skip
     ax.axhline(0, color=INK, lw=0.8, label="optimum")
@@ -244,13 +260,13 @@ def _thousands(value: float, _=None) -> str:
     return f"{value / (unit or 1):g}{name}"
 
 
-def _shade_ties(ax: Axes, mine: pd.DataFrame, best: float):
+def _shade_ties(ax: Axes, mine: pd.DataFrame, best: float, label: str):
     """Shade from the first to the last setting around the best with which it is tied."""
     at = int(np.flatnonzero(mine["value"] == best)[0])
     run = (~mine["tied"]).cumsum()
     tied = mine["value"][mine["tied"] & (run == run[at])]
     low, high = tied.min(), tied.max()
-    ax.axvspan(low / 1.06, high * 1.06, color=BESIDES, lw=0, zorder=0, label="tied")
+    ax.axvspan(low / 1.06, high * 1.06, color=BESIDES, lw=0, zorder=0, label=label)
 
 
 # --- what moves it --------------------------------------------------------------------------------
@@ -317,7 +333,8 @@ def draw_forecast(
 ) -> Axes:
     """Draw the scaling factor against workers with its band, and the knee with its range.
 
-    The line is dashed, on grey ground, where the forecast is beyond what was measured.
+    The line is dashed, on grey ground, where the forecast is beyond what was measured. Where all is
+    above one half the axis begins higher, so that the band is seen.
 
     Parameters
     ----------
@@ -339,28 +356,41 @@ def draw_forecast(
         ax.plot(workers.where(inside), factor, "-o", color=DARK, ms=3, lw=1, label="predicted")
         first, last = workers[inside].min() / 1.1, workers[inside].max() * 1.1
         beyond = [(lowest / 1.1, first), (last, highest * 1.1)]
-    for low, high in beyond:
-        if high > low:
-            ax.axvspan(low, high, color=BESIDES, lw=0, zorder=0)
+    for k, (low, high) in enumerate((low, high) for low, high in beyond if high > low):
+        label = "_" * (k > 0) + "not measured"
+        ax.axvspan(low, high, color=BESIDES, lw=0, zorder=0, label=label)
     if measured is not None:
         needed = {name: BAND[name] for name in ("n_workers", "scaling_factor")}
         measured = filled(measured, needed, "draw_forecast: measured", "a table of real runs")
         ax.plot(measured["n_workers"], measured["scaling_factor"], "x", color=INK,
                 label="measured", zorder=4)  # fmt: skip
+    lows = (
+        table["low"].min()
+        if measured is None
+        else min(table["low"].min(), measured["scaling_factor"].min())
+    )
+    bottom = 0.0 if lows <= 0.5 else max(0.0, 1 - 1.5 * max(1 - lows, 0.01))
+    ax.set(xlabel="number of workers", ylabel="scaling factor")
+    ax.set_ylim(bottom, 1 + 0.05 * (1 - bottom))
+    ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     if knee is not None:
-        _mark_knee(ax, knee)
-    ax.set(xlabel="number of workers", ylabel="scaling factor", ylim=(0, 1.05))
-    ax.set_yticks(np.linspace(0, 1, 6))
+        _mark_knee(ax, knee, lowest / 1.1, highest * 1.1)
     doubling_axis(ax, lowest, highest)
     return legend_above(ax, columns=3)
 
 
-def _mark_knee(ax: Axes, knee: pd.DataFrame):
-    """Mark the knee with a dotted line and a bar of its range near the bottom, named in words."""
+def _mark_knee(ax: Axes, knee: pd.DataFrame, first: float, last: float):
+    """Mark the knee with a dotted line and a bar of its range near the bottom, named in words.
+
+    first, last : the ends of the axis, beyond which the knee is in words only
+    """
     needed = {name: "workers" for name in ("knee", "low", "high")} | {"at_least": "yes or no"}
     row = filled(knee, needed, "draw_forecast: knee", "knee_range(scenario, fit)").iloc[0]
+    bottom, top = ax.get_ylim()
     ax.axvline(row["knee"], color=INK, lw=0.8, ls=":", zorder=1)
-    ax.plot([row["low"], row["high"]], [0.06] * 2, "-|", color=INK, lw=1.2, ms=5)
+    ax.plot([row["low"], row["high"]], [bottom + 0.057 * (top - bottom)] * 2, "-|", color=INK,
+            lw=1.2, ms=5)  # fmt: skip
     more = " or more" if row["at_least"] else ""
-    words = f"knee {row['knee']}, range {row['low']} to {row['high']}{more}"
+    where = "knee " if first <= row["knee"] <= last else "knee beyond the axis:\n"
+    words = f"{where}{row['knee']} workers, range {row['low']} to {row['high']}{more}"
     ax.text(0.02, 0.1, words, transform=ax.transAxes, va="bottom", fontsize=7)
