@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Affine, Link, Ring
-from workbench.fusion import DeepSpeedBuckets, OneMessage, PerTensor, Plan
+from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor, Plan
 from workbench.jitter import NormalJitter
 from workbench.priority import predict_priority
 from workbench.timeline import Scenario, predict
@@ -69,6 +69,18 @@ def test_fused_messages_are_cut_and_ordered_like_gradients():
     assert found.timeline["end_s"].tolist() == [8, 5]
     assert found.timeline["forward_end_s"].tolist() == [11, 7]
     assert found.iteration_s == 11
+
+
+def test_a_fused_message_of_another_type_goes_when_it_is_ready():
+    # a and c in one message, ready last; b, sent second by the policy, is ready before it
+    run = scenario()
+    mixed = run.gradients.assign(dtype=["float", "half", "float"])
+    run = replace(run, gradients=mixed, fusion=DDPBuckets(16 * MIB, 16 * MIB))
+    found = predict_priority(run, 8 * MIB, FORWARD_S, fused=True)
+    table = found.timeline
+    assert table["name"].tolist() == ["message 1", "message 0"]
+    assert table["ready_s"].is_monotonic_increasing
+    assert table["start_s"].iloc[0] == table["ready_s"].iloc[0] == mixed["ready_s"].iloc[1]
 
 
 def test_one_fused_message_is_the_queue_itself():

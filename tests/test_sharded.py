@@ -10,7 +10,7 @@ from test_model import scenarios
 from test_timeline import scenario
 
 from workbench.costs import Affine, Link, Ring
-from workbench.fusion import OneMessage, fuse
+from workbench.fusion import DDPBuckets, OneMessage, fuse
 from workbench.iterations import collectives, iterations
 from workbench.jitter import NormalJitter
 from workbench.sharded import KINDS, predict_sharded
@@ -42,6 +42,16 @@ def test_a_full_shard_by_hand():
     assert times(prediction, "backward") == [(0, 8, 10), (1, 10, 12), (2, 12, 12)]
     assert times(prediction, "reduce_scatter") == [(0, 10, 11), (1, 12, 13)]
     assert prediction.exposed_comm_s == 3 and prediction.scaling_factor == 10 / 13
+
+
+def test_units_of_several_types_follow_backward():
+    base = two_units()
+    rows = base.gradients.iloc[[0, 1, 1]].assign(name=["c", "b", "a"], dtype=["x", "y", "x"])
+    rows["ready_s"] = np.linspace(0.5, 1, 3) * base.backward_s
+    found = predict_sharded(replace(base, gradients=rows, fusion=DDPBuckets()))
+    backward = [(start, end) for _, start, end in times(found, "backward")]
+    assert all(end >= start for start, end in backward)
+    assert sum(end - start for start, end in backward) == pytest.approx(base.backward_s)
 
 
 def test_without_prefetch_the_next_gather_waits_for_the_scatter():

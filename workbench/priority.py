@@ -136,7 +136,10 @@ def _units(scenario: Scenario, forward: np.ndarray, fused: bool):
             "messages in order; fuse by another policy, such as DDPBuckets()"
         )
     table = table.assign(name=[f"message {k}" for k in range(len(table))])
-    return table, np.bincount(np.asarray(grouped).astype(int), weights=forward)
+    table["forward_s"] = np.bincount(np.asarray(grouped).astype(int), weights=forward)
+    # with several types of data a message sent later may be ready first
+    table = table.sort_values("ready_s", kind="stable", ignore_index=True)
+    return table, table.pop("forward_s").to_numpy()
 
 
 def _earliest(scenario: Scenario) -> float:

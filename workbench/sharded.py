@@ -99,7 +99,9 @@ def predict_sharded(
     micro-batches or launch times, which this schedule does not know, or another kind.
     """
     _refuse(scenario, kind, ahead)
+    # units of several types of data: in the order in which backward is through with them
     table = fuse(scenario.gradients, scenario.fusion)
+    table = table.sort_values("ready_s", kind="stable", ignore_index=True)
     half = _halved(scenario.all_reduce)
     costs = {"all_gather": all_gather or half, "reduce_scatter": reduce_scatter or half}
     works = _compute(scenario, table) | {
