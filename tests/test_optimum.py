@@ -244,7 +244,7 @@ def test_recommended_settings_are_the_best_of_their_curves():
 
 def test_a_tie_zone_ends_before_the_first_setting_that_is_slower():
     scenario = v100(alpha=1e-4, beta=1e-10)
-    row = recommend(scenario).iloc[3]
+    row = recommend(scenario).iloc[2]
     curve = loss_curve(scenario).set_index("value")
     assert curve["tied"][row["tie_low"] : row["tie_high"]].all()
     assert not curve["tied"][curve.index > row["tie_high"]].iloc[0]
@@ -252,7 +252,7 @@ def test_a_tie_zone_ends_before_the_first_setting_that_is_slower():
 
 def test_the_list_of_caps_comes_within_the_noise_of_the_optimum():
     for noise in (0.0, 0.01, 0.05):
-        row = recommend(v100(), noise=noise).iloc[2]
+        row = recommend(v100(), noise=noise).iloc[-1]
         caps = json.loads(row["setting"].split("=")[1].rstrip(")"))
         policy = DDPBuckets(caps=tuple(int(cap * MIB) for cap in caps))
         pasted = predict(replace(v100(), fusion=policy))
@@ -260,9 +260,29 @@ def test_the_list_of_caps_comes_within_the_noise_of_the_optimum():
         assert 0 <= row["loss"] <= noise
 
 
+@pytest.mark.parametrize(
+    ("fields", "noise", "words"),
+    [
+        ({"alpha": 1e-6, "beta": 1e-11}, 0.01, "; no better than the default: keep that"),
+        ({}, 0.0, ""),  # the optimum itself, which the default is not
+        ({"overlap": False}, 0.0, "; no better than bucket_cap_mb="),
+    ],
+)
+def test_a_list_of_caps_that_gains_nothing_says_so(fields, noise, words):
+    table = recommend(v100(**fields), noise=noise)
+    row, plain = table.iloc[-1], table.iloc[2]
+    assert row["note"].startswith(f"torch 2.13 or later{words}")
+    default = predict(replace(v100(**fields), fusion=DDPBuckets())).iteration_s
+    assert (default <= row["iteration_s"]) == ("default" in words)
+    if "cap" in words:
+        assert plain["iteration_s"] <= row["iteration_s"]
+    if not words:
+        assert row["note"] == "torch 2.13 or later" and row["iteration_s"] < default
+
+
 def test_a_default_that_no_setting_beats_is_kept():
     # DDP's small first bucket starts the link early here: no single cap is as good
-    row = recommend(v100()).iloc[3]
+    row = recommend(v100()).iloc[2]
     assert row["default_loss"] < row["loss"]
     assert row["note"] == "keep the default: no round setting gains more than 1.00%"
 
@@ -270,12 +290,12 @@ def test_a_default_that_no_setting_beats_is_kept():
 def test_advice_is_given_for_the_version_and_the_frameworks_asked_for():
     old = HorovodFusion(version="0.20.3", local_size=4)
     table = recommend(v100(), policies=[old])
-    assert table["framework"].tolist() == ["as it is", "optimum", "PyTorch DDP", "Horovod"]
+    assert table["framework"].tolist() == ["as it is", "optimum", "Horovod", "PyTorch DDP"]
     given = np.mean(
         [predict(v100(fusion=replace(old, phase_s=k * 1.25 * MS))).iteration_s for k in range(4)]
     )
     best = table["scaling_factor"].iloc[1]
-    assert table["default_loss"].iloc[3] == pytest.approx(1 - v100().one_worker_s / given / best)
+    assert table["default_loss"].iloc[2] == pytest.approx(1 - v100().one_worker_s / given / best)
 
 
 def test_loss_is_never_negative_on_random_instances(rng):

@@ -172,13 +172,13 @@ def recommend(
     Columns: framework; setting; iteration_s (s); scaling_factor; loss (1 - scaling factor / that of
     the optimum); tie_low and tie_high (the settings around the best, in the unit of loss_curve,
     that differ from it by less than noise; NaN where there is no one number); default_loss (loss of
-    the policy as given, by default the framework's own defaults; NaN for the first rows); note.
+    the policy as given, by default the framework's own defaults; NaN for other rows); note.
 
-    The first rows are the scenario as it is, whose note says when there is no headroom, the
-    optimum, and as a list of DDP's caps the fewest messages within the noise of it. `policies`
-    gives version, workers a node and bytes an element: HorovodFusion(version="0.20.3"),
-    DeepSpeedBuckets(element_bytes=2). DeepSpeed is priced by the scenario's all_reduce, though it
-    may reduce-scatter.
+    The first rows are the scenario as it is, whose note says when there is no headroom, and the
+    optimum; the last is, as a list of DDP's caps, the fewest messages within the noise of it, whose
+    note says where the row of DDP, or the default, does no worse. `policies` gives version, workers
+    a node and bytes an element: HorovodFusion(version="0.20.3"), DeepSpeedBuckets(element_bytes=2).
+    DeepSpeed is priced by the scenario's all_reduce, though it may reduce-scatter.
     """
     _noise(noise)
     optimum = optimal(scenario)
@@ -189,10 +189,8 @@ def recommend(
     rows = [
         _row("as it is", repr(scenario.fusion), now, best),
         _row("optimum", repr(optimum.fusion), best, best),
-        _row("PyTorch DDP", caps, predict(replace(scenario, fusion=listed)), best),
     ]
     rows[0]["note"] = _verdict(now.iteration_s, best.iteration_s, noise)
-    rows[2]["note"] = "torch 2.13 or later"
     for policy in policies:
         curve = loss_curve(scenario, policy, noise)
         chosen = curve.loc[curve["iteration_s"].idxmin()]
@@ -203,7 +201,20 @@ def recommend(
         if given_s <= chosen["iteration_s"] * (1 + noise):
             row["note"] = f"keep the default: no round setting gains more than {noise:.2%}"
         rows.append(row)
-    return pd.DataFrame(rows)
+    row = _row("PyTorch DDP", caps, predict(replace(scenario, fusion=listed)), best)
+    plain_s = predict(replace(scenario, fusion=DDPBuckets())).iteration_s
+    row["note"] = _beside_plain(row["iteration_s"], plain_s, rows[2:])
+    return pd.DataFrame([*rows, row])
+
+
+def _beside_plain(listed_s: float, default_s: float, rows: list[dict]) -> str:
+    """Return the note on a list of caps: what it needs, and whether it is worth it."""
+    note, plain = "torch 2.13 or later", [r for r in rows if r["framework"] == "PyTorch DDP"]
+    if default_s <= listed_s:
+        return f"{note}; no better than the default: keep that"
+    if any(row["iteration_s"] <= listed_s for row in plain):
+        return f"{note}; no better than {plain[0]['setting'].split(', ')[-1].rstrip(')')}"
+    return note
 
 
 def _ready(scenario: Scenario) -> pd.DataFrame:
