@@ -25,7 +25,8 @@ class Lanes:
     """One iteration of a rank: its duration in s, LANES, and the rows behind them.
 
     spans : LANES, sorted and disjoint within a lane and kind; the lane that computes most first
-    rows : EVENTS of the work in it, clipped to it; lane, and times in s since it began
+    rows : the work in it, clipped to it: stream, thread, kind and name of EVENTS, lane, and
+        start_s and end_s in s since it began
     """
 
     rank: int | None
@@ -84,7 +85,7 @@ def lanes(run, rank: int | None = None, iteration: int | None = None) -> Lanes:
     low, high = found[iteration]
     duration_s = float(high - low)
     work = work[(work["end_s"] > low) & (work["start_s"] < high)]
-    rows = work.assign(
+    rows = work[["stream", "thread", "kind", "name"]].assign(
         start_s=(work["start_s"] - low).clip(lower=0.0),
         end_s=(work["end_s"] - low).clip(upper=duration_s),
         lane=_names(work),

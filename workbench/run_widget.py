@@ -117,11 +117,12 @@ def _table(longest: pd.DataFrame) -> str:
     """Return the longest names as HTML; they come from the file, so they are escaped."""
     rows = "".join(
         f"<tr><td>{LABELS[kind]}</td><td>{n_rows:,}</td><td>{format_seconds(seconds)}</td>"
-        f'<td style="text-align: left">{escape(short(name, 70))}</td></tr>'
+        f"<td>{escape(short(name, 70))}</td></tr>"
         for kind, name, n_rows, seconds in longest.itertuples(index=False)
     )
     heads = "".join(f"<th>{head}</th>" for head in ("kind", "times", "in all", "what ran longest"))
-    return f'<table style="line-height: 1.3"><tr>{heads}</tr>{rows}</table>'
+    style = "line-height: 1.3; text-align: left; border-spacing: 1em 0; border-collapse: separate"
+    return f'<table style="{style}"><tr>{heads}</tr>{rows}</table>'
 
 
 def _draw(figure, seen: Lanes, zoom: tuple):
