@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.readers.columns import named
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -46,3 +48,10 @@ def test_every_make_target_the_readme_names_exists():
     targets = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.M)
     named = set(re.findall(r"`?make ([a-z]+)", README.replace("Python 3.11 or newer and make", "")))
     assert {"lab", "test"} <= named <= set(targets)
+
+
+def test_the_columns_that_the_readme_names_are_known():
+    (said,) = re.findall(r"^Columns of a CSV.*?^$", README, re.M | re.S)
+    columns = re.findall(r"`([^`]+)`", said)
+    assert len(columns) == 10 and {"nbytes", "seconds", "world_size"} <= set(columns)
+    assert [name for name in columns if not named([name])] == []
