@@ -124,6 +124,8 @@ def test_a_run_that_names_no_rank_has_one(write_trace):
     [
         ({"rank": 7}, "rank: expected one of 0; got 7"),
         ({"rank": "none"}, "rank: expected one of 0; got 'none'"),
+        ({"rank": [0]}, "rank: expected one of 0; got list"),
+        ({"iteration": [1]}, "iteration: expected one of 0, 1; got list"),
         ({"iteration": 9}, "iteration: expected one of 0, 1; got 9"),
     ],
 )

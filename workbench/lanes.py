@@ -1,6 +1,7 @@
 """What ran where in one iteration of one rank: spans by lane, to look at."""
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import pandas as pd
@@ -78,7 +79,7 @@ def lanes(run, rank: int | None = None, iteration: int | None = None) -> Lanes:
     work = work_of(mine)
     found = {number: (low, high) for number, low, high in windows(work[work["iteration"] >= 0])}
     iteration = next(iter(found)) if iteration is None else iteration
-    if iteration not in found:
+    if not isinstance(iteration, Real) or iteration not in found:
         raise ValueError(
             f"iteration: expected one of {', '.join(map(str, found))}; got {shown(iteration)}"
         )
@@ -98,13 +99,12 @@ def _of_rank(events: pd.DataFrame, rank) -> tuple[pd.DataFrame, int | None]:
     known = sorted(events["rank"].dropna().unique())
     if rank is None or rank is pd.NA:
         rank = known[0] if known else None
-        mine = events if rank is None else events[events["rank"] == rank]
-    else:
-        mine = events[(events["rank"] == rank).fillna(False)]
-    if rank is not None and rank not in known:
+    if rank is None:
+        return events, None
+    if not isinstance(rank, Real) or rank not in known:
         found = ", ".join(map(str, known)) or "none, as the files do not say"
         raise ValueError(f"rank: expected one of {found}; got {shown(rank)}")
-    return mine, None if rank is None else int(rank)
+    return events[(events["rank"] == rank).fillna(False)], int(rank)
 
 
 def _names(work: pd.DataFrame) -> pd.Series:
