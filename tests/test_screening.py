@@ -197,3 +197,19 @@ def test_the_measurements_are_left_as_they_were():
     before = rows.copy(deep=True)
     screen(rows, "all_reduce")
     pd.testing.assert_frame_equal(rows, before)
+
+
+@pytest.mark.parametrize("unit", [2.0**10, 2.0**20])
+def test_sizes_that_may_be_in_kib_or_mib_are_warned_of(unit):
+    # 0.5 and 300 GB/s: in bytes either is a link, in KiB or MiB it is slower than a telephone's
+    cost = Ring(Link(5e-6, 2e-9 if unit < 2**20 else 1 / 300e9))
+    sizes = 2.0 ** np.arange(20, 34)
+    timings = table(cost(sizes, 8), nbytes=sizes)
+    with pytest.warns(UserWarning, match="slower than any link that trains; are sizes in KiB or M"):
+        screen(timings.assign(nbytes=sizes / unit), "all_reduce")
+    assert screen(timings, "all_reduce")[1].empty
+
+
+def test_small_messages_that_are_all_latency_are_not_taken_for_large_ones():
+    sizes = 2.0 ** np.arange(2, 10)
+    assert len(screen(table(1e-3 + 1e-9 * sizes, nbytes=sizes), "all_reduce")[0]) == 8

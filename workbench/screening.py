@@ -14,6 +14,7 @@ from .units import format_bytes, format_seconds
 FACTOR, DEVIATIONS = 1.5, 5.0  # a row further off than both from its neighbours is set aside,
 BESIDE = 1.2  # unless it is within this factor of one of them
 FASTEST, SLOWEST = 1e13, 1e5  # bytes/s: beyond any link there is, and below any that trains
+SLOW = 1e6  # bytes/s; no link for training has so few, and KiB or MiB in place of bytes look so
 LATENCY, LONGEST = 1e-3, 86400.0  # s: of a hop at most, and of a message
 OUTLIERS = ("set aside", "keep")
 
@@ -37,6 +38,7 @@ def screen(
     fitted = np.flatnonzero(why == "")
     nbytes, n_workers, seconds = (values[fitted] for values in numbers.values())
     refuse_units(nbytes, n_workers, seconds, fitted)
+    _warn_of_slow(nbytes, seconds)
     if outliers == "set aside":
         why[fitted] = strays(nbytes, n_workers, seconds)
     kept = why == ""
@@ -143,6 +145,22 @@ def refuse_units(nbytes, n_workers, seconds, rows: np.ndarray):
         curves[n] = mine
     for (n, few), (more, many) in itertools.pairwise(curves.items()):
         _refuse_shift(n, few, more, many, nbytes, seconds, rows)
+
+
+def _warn_of_slow(nbytes: np.ndarray, seconds: np.ndarray):
+    """Warn where the largest messages are so slow that their sizes may be in another unit."""
+    if not len(nbytes):
+        return
+    small, large = nbytes == nbytes.min(), nbytes == nbytes.max()
+    longest = np.median(seconds[large])  # well above the smallest's, else it is all latency
+    bandwidth = nbytes.max() / longest
+    if bandwidth < SLOW and longest > 4 * np.median(seconds[small]):
+        warnings.warn(
+            f"measurements: the largest messages, {nbytes.max():.6g} bytes, move at "
+            f"{bandwidth:.3g} bytes/s, slower than any link that trains; are sizes in KiB or MiB? "
+            "They are to be in bytes",
+            stacklevel=5,
+        )
 
 
 def _refuse_time(at: int, nbytes, seconds, rows, what: str):
