@@ -23,7 +23,7 @@ from .readers import (
     totals,
 )
 from .readers.collectives import Patterns, added
-from .readers.source import Source
+from .readers.source import HEAD_BYTES, Source
 from .units import format_seconds
 
 # A file's reader is told by its head: the first that recognises it. The last takes any JSON.
@@ -108,7 +108,7 @@ def refusal(head: bytes, why: str, call: str) -> str:
     why : what is wrong, beginning with what the file is not
     call : the call that refuses, such as load_run
     """
-    if not head.strip():
+    if not head.strip() and len(head) < HEAD_BYTES:
         return "the file is empty"
     wanted = "read_measurements" if any(r.recognises(head) for r in SWEEPS) else ""
     if not wanted and any(reader.recognises(head) for reader in READERS):
