@@ -297,3 +297,74 @@ def test_the_step_seen_is_saved(derived, stepper):
 
 def test_the_page_of_steps_reports_no_error(derived):
     assert derived.problems == []
+
+
+# --- what would help ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def advised(browser, tmp_path_factory):
+    with opened(browser, tmp_path_factory.mktemp("lab"), "05-what-would-help.ipynb") as notebook:
+        yield notebook
+
+
+@pytest.fixture
+def fusions(advised):
+    """The explorer of fusion, in sight."""
+    explorer = advised.page.locator(".widget-vbox:has(> .wb-policy)")
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+@pytest.fixture
+def options(advised):
+    """The explorer of optimisations, in sight."""
+    explorer = advised.page.locator(".widget-vbox:has(> .wb-option-0)")
+    explorer.scroll_into_view_if_needed()
+    return explorer
+
+
+def test_both_explorers_of_advice_start_as_the_notebook_tells(advised, fusions, options):
+    expect(said(fusions)).to_contain_text("scaling factor 0.776 at 32 workers")
+    expect(said(fusions)).to_contain_text("iteration 165 ms; 1 message")
+    expect(fusions.locator(".wb-paste")).to_contain_text("FixedBuffer(buffer_bytes=134217728")
+    expect(said(options)).to_contain_text("times the baseline: scaling factor 0.553 to 0.97")
+    expect(options.locator(".wb-below")).to_contain_text("gradients were float32")
+    advised.keep("advice-start")
+
+
+def test_another_fusion_brings_its_picture_and_its_text_to_paste(advised, fusions):
+    before = fusions.locator("img").screenshot()
+    fusions.locator(".wb-policy select").select_option("Horovod")
+    expect(said(fusions)).to_contain_text("no headroom")
+    paste = fusions.locator(".wb-paste")
+    expect(paste).to_contain_text("HOROVOD_FUSION_THRESHOLD=4194304 HOROVOD_CYCLE_TIME=1")
+    assert fusions.locator("img").screenshot() != before
+    fusions.locator(".wb-setting .noUi-handle").focus()
+    advised.page.keyboard.press("ArrowLeft")  # the settings are four times one another
+    expect(paste).to_contain_text("HOROVOD_FUSION_THRESHOLD=1048576")
+    advised.keep("advice-horovod")
+
+
+def test_an_optimisation_switched_off_leaves_its_picture(advised, options):
+    before = options.locator("img").screenshot()
+    numbers = said(options).inner_text()
+    options.locator(".wb-option-4 input").uncheck()
+    expect(said(options)).not_to_have_text(numbers)
+    assert options.locator("img").screenshot() != before
+    options.locator(".wb-option-4 input").check()
+    options.locator(".wb-view select").select_option("mean over all orders (Shapley)")
+    expect(said(options)).to_contain_text("the gains of each by itself would add up to")
+    advised.keep("advice-shares")
+
+
+@pytest.mark.parametrize("name", ["fusion-explored", "what-if-explored"])
+def test_the_advice_explored_is_saved(advised, fusions, options, name):
+    explorer = fusions if name.startswith("fusion") else options
+    explorer.locator("button.wb-export").click()
+    expect(said(explorer)).to_contain_text(f"{name}.pdf")
+    assert (advised.figures / f"{name}.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_the_page_of_advice_reports_no_error(advised):
+    assert advised.problems == []
