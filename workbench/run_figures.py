@@ -21,6 +21,8 @@ LABELS = {
 }
 FINEST = 1 / 1000  # of the axis: narrower gaps are closed, for nobody sees them and each takes time
 
+NARROW = 1 / 100  # of the axis: a hatch would only break narrower spans up
+
 
 def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None) -> Axes:
     """Draw what one iteration of a rank did, a lane a stream or thread, in ms since it began.
@@ -47,11 +49,14 @@ def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None
         spans = found.spans[found.spans["kind"] == kind].groupby("lane", observed=True)
         boxes = [_boxes(mine, names.index(lane), low, high) for lane, mine in spans]
         if sum(map(len, boxes)):
-            look = {"facecolor": COLOURS[kind], "hatch": HATCHES[kind], "edgecolor": "white"}
-            keys.append(Patch(**look, linewidth=0, label=label))
-            # one path for all, as hatching each of many takes long
-            path = Path.make_compound_path_from_polys(np.concatenate(boxes))
-            ax.add_collection(PathCollection([path], **look, linewidth=0), autolim=False)
+            look = {"facecolor": COLOURS[kind], "edgecolor": "white", "linewidth": 0}
+            keys.append(Patch(**look, hatch=HATCHES[kind], label=label))
+            boxes = np.concatenate(boxes)
+            narrow = boxes[:, 1, 0] - boxes[:, 0, 0] < NARROW * (high - low) / MS
+            for some, hatch in ((boxes[narrow], ""), (boxes[~narrow], HATCHES[kind])):
+                # one path for all, as hatching each of many takes long
+                path = Path.make_compound_path_from_polys(some)
+                ax.add_collection(PathCollection([path], **look, hatch=hatch), autolim=False)
     ax.set(xlabel="time since the iteration began (ms)", xlim=(low / MS, high / MS))
     ax.set(ylim=(len(names) - 0.45, -0.55))
     ax.set_yticks(range(len(names)), names)

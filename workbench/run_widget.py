@@ -126,7 +126,8 @@ def _table(longest: pd.DataFrame) -> str:
 
 
 def _draw(figure, seen: Lanes, zoom: tuple):
-    left, right = 0.22, 0.96
+    longest = max(map(len, seen.spans["lane"].unique()), default=0)  # characters
+    left, right = max(0.22, 0.02 + 0.017 * longest), 0.96
     place = {"left": left, "right": right, "bottom": 0.19, "top": 0.9}
     ax = draw_run(figure.subplots(gridspec_kw=place), seen, zoom=zoom)
     ax.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
