@@ -19,7 +19,7 @@ def whole_workers(n_workers, name: str = "n_workers") -> np.ndarray:
         warnings.warn(
             f"{name}: {n.max():.6g} is more than any cluster has; nbytes comes first, then "
             "n_workers",
-            stacklevel=2,
+            stacklevel=1,  # one place, so that hops and bytes moved warn once together
         )
     return n
 
