@@ -9,10 +9,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from workbench.costs import Link, Ring
+from workbench.drawing.style import paper
 from workbench.figures import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
 from workbench.fusion import DDPBuckets, HorovodFusion, PerTensor
 from workbench.optimum import headroom, loss_curve
-from workbench.style import paper
 from workbench.timeline import Scenario, predict
 from workbench.uncertainty import BAND, sensitivity
 from workbench.units import GBIT, MIB, MS, US

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.bands import share
 from workbench.costs import Affine, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce
+from workbench.fitting.bands import share
 
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from workbench.choices import candidates, choose, held_out
 from workbench.costs import (
     Affine,
     FlatRing,
@@ -20,6 +19,7 @@ from workbench.costs import (
     Tree,
 )
 from workbench.fits import fit_all_reduce, fit_batch_time, fit_collective
+from workbench.fitting.choices import candidates, choose, held_out
 from workbench.traces import read_measurements
 from workbench.units import MIB, US
 

@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import norm
 
 from workbench.costs import Affine, Interpolated, Link, Piecewise, Ring
-from workbench.diagnostics import curves, left_out, residuals, shown_workers
 from workbench.fits import fit_all_reduce, fit_batch_time
+from workbench.fitting.diagnostics import curves, left_out, residuals, shown_workers
 from workbench.units import KIB, MIB
 
 SIZES = KIB * 2 ** np.arange(15)

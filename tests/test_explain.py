@@ -6,8 +6,8 @@ import pytest
 from test_timeline import scenario
 
 from workbench.costs import Affine, Link
-from workbench.explain import EXPLANATION
 from workbench.fusion import OneMessage, PerTensor
+from workbench.schedules.explain import EXPLANATION
 from workbench.timeline import Scenario, predict
 
 

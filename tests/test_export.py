@@ -9,10 +9,10 @@ import pytest
 from test_timeline import scenario
 
 from workbench.costs import Affine, Link
-from workbench.export import as_events, chrome_trace, event, message
 from workbench.fusion import OneMessage
 from workbench.iterations import collectives, iterations
-from workbench.jitter import NormalJitter
+from workbench.schedules.export import as_events, chrome_trace, event, message
+from workbench.schedules.jitter import NormalJitter
 from workbench.sharded import predict_sharded
 from workbench.tables import EVENTS
 from workbench.timeline import predict

@@ -8,6 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from workbench.costs import Affine, Link, Ring
+from workbench.drawing.style import COLOURS
 from workbench.figures import (
     draw_breakdown,
     draw_scaling,
@@ -15,7 +16,6 @@ from workbench.figures import (
     paper,
 )
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor
-from workbench.style import COLOURS
 from workbench.timeline import Scenario, predict, sweep
 from workbench.units import GBIT, MIB
 

@@ -9,10 +9,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from workbench.costs import FlatRing, Interpolated, Link, Piecewise, Ring
-from workbench.diagnostics import curves, residuals
-from workbench.fit_figures import draw_fit, draw_influence, draw_qq, draw_residuals
+from workbench.drawing.fits import draw_fit, draw_influence, draw_qq, draw_residuals
+from workbench.drawing.style import paper
 from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.style import paper
+from workbench.fitting.diagnostics import curves, residuals
 from workbench.units import KIB, MIB
 
 SIZES = np.array([1, 2, 4, 8, 16]) * MIB

@@ -11,11 +11,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from workbench.costs import Link, Piecewise, Ring
+from workbench.drawing.style import paper
 from workbench.explore import explore_fit
-from workbench.fit_widget import KINDS
 from workbench.fits import fit_all_reduce, fit_collective
-from workbench.style import paper
 from workbench.units import KIB, MIB
+from workbench.widgets.fits import KINDS
 
 SIZES = KIB * 2.0 ** np.arange(15)
 

@@ -6,7 +6,7 @@ import pytest
 
 from workbench.costs import FlatRing, Interpolated, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.measuring import next_measurement
+from workbench.fitting.measuring import next_measurement
 from workbench.units import MIB
 
 LINK = Link(alpha=20e-6, beta=0.2e-9)

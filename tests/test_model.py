@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor, fuse
 from workbench.iterations import collectives, gradients_by_iteration, iterations
-from workbench.jitter import NormalJitter, SampleJitter
+from workbench.schedules.jitter import NormalJitter, SampleJitter
 from workbench.timeline import Scenario, last_end, predict, schedule, sweep
 from workbench.traces import load_run
 

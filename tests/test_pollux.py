@@ -8,7 +8,6 @@ import pytest
 
 from workbench.costs import Link, Ring
 from workbench.fusion import DDPBuckets, fuse
-from workbench.jitter import NormalJitter
 from workbench.pollux import (
     Cluster,
     Placed,
@@ -17,6 +16,7 @@ from workbench.pollux import (
     fit_pollux,
     parameters,
 )
+from workbench.schedules.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
 from workbench.units import MIB
 from workbench.validation import evenly_ready, summary, validate_pollux

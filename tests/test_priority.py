@@ -8,8 +8,8 @@ import pytest
 
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor, Plan
-from workbench.jitter import NormalJitter
-from workbench.priority import predict_priority
+from workbench.remedies.priority import predict_priority
+from workbench.schedules.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
 from workbench.units import MIB
 

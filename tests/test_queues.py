@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.queues import after_backward, beyond_compute, idle, schedule, share, slowed
+from workbench.schedules.queues import after_backward, beyond_compute, idle, schedule, share, slowed
 
 repeatable = settings(deadline=None, derandomize=True)
 

@@ -16,8 +16,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from workbench.drawing.receipts import REPOSITORY, save
 from workbench.figures import draw_scaling, paper
-from workbench.receipts import REPOSITORY, save
 
 SCALING = pd.DataFrame(
     {

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from test_lanes import HTML, two_steps
 
+from workbench.drawing.runs import LABELS
+from workbench.drawing.style import COLOURS, HATCHES
 from workbench.figures import draw_run
 from workbench.lanes import lanes
-from workbench.run_figures import LABELS
-from workbench.style import COLOURS, HATCHES
 from workbench.traces import load_run
 from workbench.units import US
 

@@ -8,11 +8,17 @@ import pytest
 from test_timeline import scenario
 
 from workbench import policies
-from workbench.adjusted import Adjusted
 from workbench.costs import Affine, Interpolated, Link, Ring
 from workbench.fusion import FixedBuffer, HorovodFusion
-from workbench.jitter import NormalJitter
-from workbench.scenario import _POLICIES, Scenario, host_launches, seconds_alone, seconds_late
+from workbench.remedies.adjusted import Adjusted
+from workbench.schedules.jitter import NormalJitter
+from workbench.schedules.scenario import (
+    _POLICIES,
+    Scenario,
+    host_launches,
+    seconds_alone,
+    seconds_late,
+)
 from workbench.timeline import Scenario as OfTimeline
 from workbench.timeline import predict, sweep
 

@@ -12,7 +12,7 @@ from test_timeline import scenario
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, OneMessage, fuse
 from workbench.iterations import collectives, iterations
-from workbench.jitter import NormalJitter
+from workbench.schedules.jitter import NormalJitter
 from workbench.sharded import KINDS, predict_sharded
 from workbench.timeline import predict
 

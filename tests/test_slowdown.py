@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.slowdown import fit_slowdown
+from workbench.fitting.slowdown import fit_slowdown
 from workbench.tables import EVENTS
 
 NAMES = ["gemm", "conv", "norm", "relu"]

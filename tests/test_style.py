@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from workbench.style import (
+from workbench.drawing.style import (
     COLOURS,
     HATCHES,
     check_axes,

@@ -14,8 +14,8 @@ from workbench.costs import Affine, Link, Ring, Tree
 from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.iterations import collectives, iterations
-from workbench.jitter import NormalJitter
-from workbench.scenario import FIELDS as scenario_fields
+from workbench.schedules.jitter import NormalJitter
+from workbench.schedules.scenario import FIELDS as scenario_fields
 from workbench.tables import EVENTS, TIMELINE
 from workbench.timeline import Scenario, last_end, predict, schedule, sweep
 

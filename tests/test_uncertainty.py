@@ -9,7 +9,7 @@ import pytest
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce, fit_batch_time
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion, OneMessage, PerTensor
-from workbench.jitter import NormalJitter
+from workbench.schedules.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
 from workbench.uncertainty import BAND, band, extrapolation, knee, knee_range
 from workbench.units import GBIT, KIB, MIB

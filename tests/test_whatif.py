@@ -11,8 +11,8 @@ import pytest
 from workbench.costs import Affine, BatchTime, Link, Ring
 from workbench.fusion import DDPBuckets, FixedBuffer, HorovodFusion, OneMessage, PerTensor
 from workbench.iterations import iterations
-from workbench.jitter import NormalJitter
 from workbench.optimum import headroom
+from workbench.schedules.jitter import NormalJitter
 from workbench.timeline import Scenario, predict, sweep
 from workbench.units import GBIT, MIB, MS
 from workbench.whatif import (

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from .adjusted import around
 from .checks import one_number, shown
 from .costs import LinkCost, NodesCost
 from .fusion import fuse
-from .queues import beyond_compute
-from .scenario import Scenario, check_scenario, host_launches, seconds_alone, seconds_late
+from .remedies.adjusted import around
+from .remedies.workloads import enqueued_by
+from .schedules.queues import beyond_compute
+from .schedules.scenario import Scenario, check_scenario, host_launches, seconds_alone, seconds_late
 from .timeline import predict
-from .workloads import enqueued_by
 
 
 class Draws:

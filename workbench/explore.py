@@ -6,14 +6,14 @@ present positions, to go on with in the next cell. `explore_fit` is in fit_widge
 in step_widget, `explore_run` in run_widget, and the sliders in scenario_widget.
 """
 
-from .advice_widget import explore_fusion, explore_whatif
 from .figures import draw_scaling, draw_timeline
-from .fit_widget import explore_fit
-from .run_widget import explore_run
-from .scenario_widget import WORKERS, ScenarioExplorer, parameters, words
-from .step_widget import explore_steps
 from .timeline import Scenario, predict, sweep
-from .widget import Picture
+from .widgets.advice import explore_fusion, explore_whatif
+from .widgets.base import Picture
+from .widgets.fits import explore_fit
+from .widgets.runs import explore_run
+from .widgets.scenarios import WORKERS, ScenarioExplorer, parameters, words
+from .widgets.steps import explore_steps
 
 __all__ = [
     "explore_fit",

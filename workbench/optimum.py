@@ -27,7 +27,7 @@ from .fusion import (
     partition,
 )
 from .policies import price
-from .scenario import Scenario, check_scenario
+from .schedules.scenario import Scenario, check_scenario
 from .settings import FRAMEWORKS, cap_list, phases, variations
 from .timeline import predict, sweep
 from .units import MIB

@@ -12,8 +12,8 @@ from scipy.optimize import least_squares, minimize
 
 from .costs import Link, Ring
 from .fusion import DDPBuckets, fuse
-from .jitter import NormalJitter
-from .queues import beyond_compute
+from .schedules.jitter import NormalJitter
+from .schedules.queues import beyond_compute
 from .tables import check
 
 PLACEMENTS = {

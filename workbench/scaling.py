@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .checks import check_callable, one_number, shown
-from .scenario import Scenario, check_scenario
+from .schedules.scenario import Scenario, check_scenario
 from .timeline import predict, sweep
 
 SCALING = {

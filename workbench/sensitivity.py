@@ -16,13 +16,19 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pandas as pd
 
-from .adjusted import Adjusted
 from .checks import shown
+from .fitting.regimes import tangent
 from .fusion import fuse
-from .regimes import tangent
-from .scenario import Scenario, check_scenario, host_launches, latency_alone, seconds_alone
+from .remedies.adjusted import Adjusted
+from .remedies.workloads import enqueued_by
+from .schedules.scenario import (
+    Scenario,
+    check_scenario,
+    host_launches,
+    latency_alone,
+    seconds_alone,
+)
 from .timeline import Prediction, predict
-from .workloads import enqueued_by
 
 SENSITIVITY = {
     "parameter": "a price of the link, latency and transfer where it has none, bytes (all "

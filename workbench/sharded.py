@@ -23,10 +23,10 @@ import pandas as pd
 
 from . import intervals
 from .checks import shown
-from .export import as_events, chrome_trace, event, message
 from .fusion import fuse
-from .replay import COMPUTE, Task, replay
-from .scenario import Scenario, check_scenario, latency_alone, seconds_alone, seconds_late
+from .schedules.export import as_events, chrome_trace, event, message
+from .schedules.replay import COMPUTE, Task, replay
+from .schedules.scenario import Scenario, check_scenario, latency_alone, seconds_alone, seconds_late
 
 _COMPUTE = ("forward", "backward")
 KINDS = ("full shard", "keep gathered", "zero 2")

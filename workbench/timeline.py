@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from .checks import shown, whole_workers
-from .explain import explain
-from .export import as_events, chrome_trace, event, message
 from .fusion import fuse
-from .grid import Grid, exposed_and_besides
-from .queues import after_backward, last_end, on_the_clock, schedule, share
-from .scenario import (
+from .schedules.explain import explain
+from .schedules.export import as_events, chrome_trace, event, message
+from .schedules.grid import Grid, exposed_and_besides
+from .schedules.queues import after_backward, last_end, on_the_clock, schedule, share
+from .schedules.scenario import (
     FIELDS,
     Scenario,
     check_scenario,

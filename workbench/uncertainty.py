@@ -9,13 +9,13 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from .adjusted import Adjusted
-from .bands import share
 from .checks import one_number, shown, whole_workers
 from .costs import NodesCost
 from .draws import Draws, refuse_fit
+from .fitting.bands import share
 from .fusion import fuse
-from .scenario import Scenario
+from .remedies.adjusted import Adjusted
+from .schedules.scenario import Scenario
 from .sensitivity import SENSITIVITY, sensitivity
 from .timeline import sweep
 

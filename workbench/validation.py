@@ -12,10 +12,10 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from .costs import Affine, Link, Ring
-from .fits import fit_all_reduce
+from .fitting.regression import fit_all_reduce
 from .fusion import HorovodFusion, MergedGradients, OneMessage, PerTensor, fuse
 from .pollux import PLACEMENTS, fit_placements, fit_pollux
-from .queues import schedule, share
+from .schedules.queues import schedule, share
 from .settings import phases
 from .tables import GRADIENTS, check
 from .timeline import Scenario, predict

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from .adjusted import Adjusted
 from .checks import shown
-from .optimising import (
+from .optimum import headroom
+from .remedies.adjusted import Adjusted
+from .remedies.optimising import (
     AdaptiveFusion,
     Compression,
     FasterLink,
@@ -32,10 +33,9 @@ from .optimising import (
     free,
     returned,
 )
-from .optimum import headroom
-from .scenario import Scenario
+from .remedies.workloads import Accumulation, FasterCompute, LargerBatch, LocalSGD
+from .schedules.scenario import Scenario
 from .timeline import predict
-from .workloads import Accumulation, FasterCompute, LargerBatch, LocalSGD
 
 __all__ = [
     "Accumulation",

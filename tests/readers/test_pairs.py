@@ -13,7 +13,14 @@ def ended(*steps):
 
 
 def test_an_end_without_a_name_ends_the_latest_of_its_lane():
-    steps = [("B", 1, "a"), ("B", 2, "b"), ("B", 1, "c"), ("E", 1, None), ("E", 1, ""), ("E", 2, None)]
+    steps = [
+        ("B", 1, "a"),
+        ("B", 2, "b"),
+        ("B", 1, "c"),
+        ("E", 1, None),
+        ("E", 1, ""),
+        ("E", 2, None),
+    ]
     assert ended(*steps) == ([2, 0, 1], 0)
 
 

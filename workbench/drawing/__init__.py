@@ -1,0 +1,1 @@
+"""Figures, behind `workbench.figures`."""

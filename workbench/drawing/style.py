@@ -1,0 +1,182 @@
+"""What figures share: sizes and colours as data, and the checks of what is to be drawn."""
+
+import math
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from ..tables import check
+from ..units import GIB, KIB, MIB
+
+# Widths in inches of a figure over one column and over the whole text.
+VENUES = {
+    "acm-sigconf": (3.33, 7.0),  # acmart: \columnwidth 241.15 pt, \textwidth 506.3 pt
+    "ieee": (3.49, 7.14),  # IEEEtran: 252 pt and 516 pt
+    "usenix": (3.33, 7.0),  # usenix-2020: 7 in of text, 0.33 in between the columns
+    "neurips": (5.5,),  # a single column of 5.5 in
+}
+GOLDEN = 2 / (1 + 5**0.5)
+
+# One meaning a colour, in every figure. Hues follow Okabe and Ito's colour-blind safe palette;
+# lightness differs by 10 L* or more from one to the next, so that grey print tells them apart.
+COLOURS = {
+    "compute": "#0A3D62",
+    "exposed": "#C44E00",
+    "memory": "#30A987",
+    "comm": "#F0AE3C",
+    "idle": "#E6E6E6",
+}
+HATCHES = {"compute": "", "exposed": "////", "memory": "....", "comm": "", "idle": ""}
+INK = "#333333"
+FIXED = {  # the same bytes in every run, fonts embedded as TrueType, text that stays text
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "pdf.use14corefonts": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "workbench",
+    "savefig.bbox": None,
+    "text.usetex": False,
+}
+
+
+def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -> dict:
+    """Matplotlib settings of a figure for a venue, to use as `with plt.rc_context(paper()):`.
+
+    The width is that of `columns` columns and the height is `ratio` times the width, so that 7 and
+    8 pt text is 7 and 8 pt on the page. ValueError for an unknown venue or number of columns, or a
+    ratio that is not above 0.
+    """
+    if venue not in VENUES:
+        raise ValueError(f"unknown venue {venue!r}: choose one of {', '.join(VENUES)}")
+    widths = VENUES[venue]
+    if columns not in range(1, len(widths) + 1):
+        raise ValueError(f"columns: {venue} has 1 to {len(widths)}, got {columns!r}")
+    if not is_number(ratio) or not ratio > 0:
+        raise ValueError(f"ratio: expected height / width above 0, got {ratio!r}")
+    width = widths[columns - 1]
+    return FIXED | {
+        "figure.figsize": (width, width * ratio),
+        "figure.dpi": 200,  # on screen: a column is 666 pixels wide
+        "figure.constrained_layout.use": True,
+        "figure.constrained_layout.h_pad": 0.02,
+        "figure.constrained_layout.w_pad": 0.02,
+        "font.family": "DejaVu Sans",  # ships with Matplotlib: the same glyphs everywhere
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "legend.frameon": False,
+        "legend.handlelength": 2.6,
+        "axes.edgecolor": INK,
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": "#D9D9D9",
+        "grid.linewidth": 0.5,
+        "hatch.linewidth": 0.6,
+        "lines.linewidth": 1.2,
+        "lines.markersize": 4,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+    }
+
+
+def check_axes(ax, what: str):
+    if not isinstance(ax, Axes):
+        raise ValueError(
+            f"{what}: expected a Matplotlib Axes first, got {type(ax).__name__}; "
+            "pass the ax of fig, ax = plt.subplots()"
+        )
+
+
+def filled(table, columns: dict, what: str, advice: str) -> pd.DataFrame:
+    """The table when it has the columns and at least one row: nobody draws an empty plot."""
+    if not isinstance(table, pd.DataFrame):
+        got = type(table).__name__
+        raise ValueError(f"{what}: expected a table (DataFrame), got {got}; pass {advice}")
+    if check(table, columns, what).empty:
+        raise ValueError(f"{what}: the table has no rows; select at least one")
+    return table
+
+
+def is_number(value) -> bool:
+    plain = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return plain and math.isfinite(value)
+
+
+def shades(n: int) -> list:
+    """Colours for n curves, dark to light: told apart in grey, without a meaning of their own."""
+    bins = np.linspace(0, 1, n + 3)[1 : n + 1]  # neither end, and not the lightest
+    return [tuple(colour) for colour in mpl.colormaps["viridis"](bins)[:, :3]]
+
+
+def cues(n: int = 8):
+    """Marker and dash pattern for up to n curves, so that colour is never the only cue."""
+    markers = ("o", "s", "D", "^", "v", "P", "X", "*")
+    dashes = ((), (4, 1.5), (1, 1), (4, 1, 1, 1), (6, 2), (2, 2), (5, 1, 1, 1, 1, 1), (3, 1))
+    return ((markers[i % 8], dashes[i % 8]) for i in range(n))
+
+
+def short(text: str, length: int) -> str:
+    """Return a text on one line, cut to a length, as Matplotlib shows it."""
+    text = " ".join(str(text).split()).lstrip("_") or "unnamed"  # it hides what begins with _
+    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def plain_number(value: float, _=None) -> str:
+    """Return a tick's number without zeros that say nothing: 0.01, 1, 100."""
+    return f"{value:.0f}" if value >= 1 else f"{value:g}"
+
+
+def size_axis(ax: Axes, low: float, high: float) -> Axes:
+    """Give an axes a logarithmic x of bytes from low to high, its ticks in B, KiB, MiB and GiB."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = max(1, -(-(last - first + 1) // 6))
+    ticks = [2.0**k for k in range(-(-first // step) * step, last + 1, step)]
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(low / 1.15, high * 1.15)  # room for the outermost markers
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(binary))
+    return ax
+
+
+def doubling_axis(ax: Axes, lowest: float, highest: float) -> Axes:
+    """Give an axes a logarithmic x of numbers of workers, with a tick at each doubling."""
+    ax.set_xscale("log", base=2)
+    doublings = np.arange(np.floor(np.log2(lowest)), np.ceil(np.log2(highest)) + 1)
+    ticks = 2 ** doublings[:: len(doublings) // 8 + 1]
+    ax.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlim(lowest / 1.1, highest * 1.1)  # room for the outermost markers
+    return ax
+
+
+def time_axis(ax: Axes) -> Axes:
+    """Give an axes a logarithmic y with plain numbers."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    subs = (1.0,) if high / low > 3000 else (1.0, 3.0) if high / low > 10 else (1.0, 2.0, 5.0)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs))
+    ax.yaxis.set_minor_locator(NullLocator())  # minor ticks are most of the time of a drawing
+    ax.yaxis.set_major_formatter(FuncFormatter(plain_number))
+    return ax
+
+
+def binary(nbytes: float, _=None) -> str:
+    """Return bytes as a tick shows them: 64 KiB, not 64.0 KiB."""
+    units = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
+    unit, name = next((unit for unit in units if nbytes >= unit[0]), units[-1])
+    return f"{nbytes / unit:.3g} {name}"
+
+
+def legend_above(ax: Axes, columns: int, **legend) -> Axes:
+    """Put the legend above an axes, where it hides nothing."""
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.0,
+              handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, **legend)  # fmt: skip
+    return ax

@@ -1,0 +1,92 @@
+"""Predicted against measured, and the gain of adaptive fusion, as figures."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ..checks import shown
+from ..gain import CLAIMED, GAIN
+from ..validation import VALIDATION
+from .style import INK, check_axes, cues, filled, is_number, legend_above, shades
+
+TICKS = (0, 1, 3, 10, 32.2, 150)  # per cent; the last two are the range that the paper claims
+
+
+def draw_parity(
+    ax: Axes,
+    table: pd.DataFrame,
+    by: str = "method",
+    within: float = 0.084,
+    up_to: float | None = None,
+) -> Axes:
+    """Draw each cell's prediction against its measurement; on the line they agree.
+
+    table : VALIDATION of one quantity
+    by : the column that tells marks apart
+    within : relative error that the band around the line shows; the default is the largest of the
+        paper's abstract
+    up_to : the largest value of the axes, for panels to be compared; by default that of the table
+    """
+    check_axes(ax, "draw_parity")
+    if up_to is not None and not (is_number(up_to) and up_to > 0):
+        raise ValueError(f"draw_parity: up_to: expected a number above 0, got {shown(up_to)}")
+    needed = {name: VALIDATION[name] for name in ("measured", "predicted", "quantity")}
+    table = filled(table, needed | {by: "which mark"}, "draw_parity", "validate_bcaffe(...)")
+    if table["quantity"].nunique() != 1:
+        found = ", ".join(table["quantity"].unique())
+        raise ValueError(f"draw_parity: quantity: expected one in the table, got {shown(found)}")
+    line = _span(table) if up_to is None else np.linspace(0, up_to)
+    crowd = {"ms": 2, "alpha": 0.35} if len(table) > 200 else {}
+    ax.fill_between(line, line * (1 - within), line * (1 + within), color="#EFEFEF", lw=0, zorder=0,
+                    label=f"within {100 * within:.3g} %")  # fmt: skip
+    ax.plot(line, line, color=INK, lw=0.6, zorder=1)
+    groups = table.groupby(by, sort=False)
+    for (name, cells), look in zip(groups, _looks(len(groups)), strict=True):
+        ax.plot(cells["measured"], cells["predicted"], label=name, **look | crowd)
+    what = table["quantity"].iloc[0]
+    ax.set(xlabel=f"measured ({what})", ylabel=f"predicted ({what})")
+    ax.set(xlim=(line[0], line[-1]), ylim=(line[0], line[-1]), aspect="equal")
+    legend_above(ax, columns=2)
+    for handle in ax.get_legend().get_lines():
+        handle.set(markersize=3.5, alpha=0.9)
+    return ax
+
+
+def _span(table: pd.DataFrame) -> np.ndarray:
+    """Return where the line of agreement runs: 0 to 1 for factors, else around the values."""
+    if table["quantity"].iloc[0] == "scaling factor":
+        return np.linspace(0, 1.05)
+    values = table[["measured", "predicted"]].to_numpy()
+    return np.linspace(0, values.max() * 1.05)
+
+
+def _looks(n: int) -> list[dict]:
+    """Return marker and colour of n groups."""
+    plain = {"ls": "", "ms": 3.5, "alpha": 0.75, "mew": 0}
+    marks = (mark for mark, _ in cues(n))
+    return [plain | {"color": c, "marker": m} for c, m in zip(shades(n), marks, strict=True)]
+
+
+def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
+    """Draw the gain of adaptive fusion over each constant buffer, a mark a model and link, in %.
+
+    The axis is linear up to 1 % and logarithmic beyond; the paper's claim is shaded.
+    """
+    check_axes(ax, "draw_gain")
+    table = filled(table, GAIN, "draw_gain", "fusion_gain(models, links)")
+    baselines = list(dict.fromkeys(table["baseline"]))
+    ax.axvspan(*(100 * share for share in CLAIMED), color="#EFEFEF", lw=0, zorder=0,
+               label="claimed")  # fmt: skip
+    groups = table.groupby("model", sort=False)
+    offsets = np.linspace(0.25, -0.25, len(groups)) if len(groups) > 1 else [0.0]
+    for (name, cells), look, offset in zip(groups, _looks(len(groups)), offsets, strict=True):
+        rows = cells["baseline"].map(baselines.index) + offset
+        ax.plot(100 * cells["gain"], rows, label=name, **look)
+    ax.set_xscale("symlog", linthresh=1.0)
+    ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(-0.2, 200))
+    ax.set_yticks(range(len(baselines)), baselines)
+    ax.tick_params(axis="y", length=0)
+    ax.minorticks_off()
+    ax.invert_yaxis()
+    return legend_above(ax, columns=2)

@@ -1,0 +1,1 @@
+"""Regression and what follows from it, behind `workbench.fits`."""

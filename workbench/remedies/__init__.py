@@ -1,0 +1,1 @@
+"""What one may change, each with its own cost, behind `workbench.whatif`."""

@@ -1,0 +1,1 @@
+"""When messages run and what that costs, behind `workbench.timeline`."""

@@ -1,0 +1,1 @@
+"""Figures with sliders, behind `workbench.explore`."""

@@ -1,0 +1,184 @@
+"""Explore a fit: the line, its residuals and its card move together."""
+
+import warnings
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+import traitlets
+from ipywidgets import Dropdown, SelectionRangeSlider
+
+from ..checks import shown
+from ..costs import FlatRing, HalvingDoubling, Hierarchical, Interpolated, Piecewise, Ring, Tree
+from ..drawing.style import binary, size_axis
+from ..figures import draw_fit, draw_residuals
+from ..fitting.diagnostics import curves, left_out, residuals
+from ..fitting.regression import Fit, fit_collective
+from ..tables import MEASUREMENTS, check
+from .base import CONTROL, Explorer, Picture
+
+KINDS = {
+    "ring": Ring,
+    "ring in regimes": Piecewise,
+    "halving-doubling": HalvingDoubling,
+    "double tree": Tree,
+    "two links, one ring": FlatRing,
+    "two links, hierarchical": Hierarchical,
+    "measured times, joined": Interpolated,
+}
+METHODS = {"least squares": "wls", "robust (Huber)": "huber", "median": "quantile"}
+WEIGHTS = {
+    "relative errors": "relative",
+    "relative to measured times": "measured",
+    "absolute errors": "absolute",
+}
+CARD = '<div style="line-height: 1.3; white-space: nowrap; overflow-x: auto">{}</div>'
+OUTLIERS = {"set aside": "set aside", "keep": "keep"}
+
+
+def explore_fit(
+    measurements,
+    kind: str = "ring",
+    name: str = "fit",
+    folder=None,
+    inputs=(),
+    op: str = "all_reduce",
+    kinds: dict | None = None,
+) -> "FitExplorer":
+    """Show draw_fit, draw_residuals and the card of a fit, with controls for how it is made.
+
+    Parameters
+    ----------
+    measurements : a MEASUREMENTS table, or {label: table} of several to choose from
+    kind : where to start, one of the labels of kinds
+    name, folder, inputs : as in figures.save, for the button "Save figure"
+    op : the collective that is fitted
+    kinds : {label: kind of fit_collective}; by default every kind of this package that has the op
+
+    `explorer.fit` is the Fit that stands there now. A setting that cannot be fitted leaves the
+    picture and the card as they were and says why. Raises ValueError for tables that are none, an
+    unknown kind, what `save` refuses, and a first fit that cannot be made.
+    """
+    tables = measurements if isinstance(measurements, dict) else {"measurements": measurements}
+    if not tables:
+        raise ValueError("explore_fit: measurements: expected one table or more, got none")
+    for label, table in tables.items():
+        what = f"explore_fit: measurements {label!r}"
+        if not isinstance(table, pd.DataFrame):
+            raise ValueError(
+                f"{what}: expected a DataFrame, got {shown(table)}; pass {{label: table}}"
+            )
+        check(table, MEASUREMENTS, what)
+    if kinds is None:
+        plain = ("ring", "ring in regimes", "measured times, joined")
+        kinds = KINDS if op == "all_reduce" else {label: KINDS[label] for label in plain}
+    if kind not in kinds:
+        raise ValueError(
+            f"explore_fit: kind: expected one of {', '.join(kinds)}; got {shown(kind)}"
+        )
+    return FitExplorer(tables, kind, kinds, op, (name, folder, inputs))
+
+
+class FitExplorer(Explorer):
+    """Controls for the data, the kind, the method and the range of a fit, and what comes of them.
+
+    `fit` is the Fit of the controls' present positions; it can be observed.
+    """
+
+    fit = traitlets.Any()
+    ratio = 1.0
+    engine = "none"  # axes that stay in place, drawn in half the time
+
+    def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple):
+        self._tables, self._kinds, self._op = tables, kinds, op
+        self._fitted = lru_cache(maxsize=64)(self._fit)
+        first = next(iter(tables))
+        edges = _edges(tables[first], op)
+        choices = {"kind": kinds, "method": METHODS, "weights": WEIGHTS, "outliers": OUTLIERS}
+        data = Dropdown(options=list(tables), value=first, description="data", **CONTROL)
+        sizes = SelectionRangeSlider(options=edges, index=(0, len(edges) - 1), description="sizes",
+                                     continuous_update=False, **CONTROL)  # fmt: skip
+        controls = {"data": data} | {
+            name: Dropdown(options=list(labels), description=name, **CONTROL)
+            for name, labels in choices.items()
+        }
+        controls["kind"].value = kind
+        data.observe(self._new_sizes, "value")  # before the frame's own, which redraws
+        super().__init__(controls | {"sizes": sizes}, *target)
+
+    def _new_sizes(self, change):
+        """Let the sizes be those of another table, all of them, without a redraw of its own."""
+        sizes, self._quiet = self._controls["sizes"], True
+        sizes.options = edges = _edges(self._tables[change.new], self._op)
+        sizes.index = (0, len(edges) - 1)
+        self._quiet = False
+
+    def picture(self, values: dict, moved: set) -> Picture:
+        """Return the picture of the fit that the controls ask for."""
+        fit, notes = self._fitted(**values)
+        table, errors, card = curves(fit), residuals(fit), fit.card()
+        self.fit = fit
+        worst, mean = (np.abs(errors["relative_error"]).agg(which) for which in ("max", "mean"))
+        words = (
+            f"{values['kind']} over {len(errors)} points of {values['data']}, "
+            f"{len(fit.set_aside)} set aside: mean error {100 * mean:.3g} %, "
+            f"worst {100 * worst:.3g} %"
+        )
+        out = left_out(fit)[["nbytes", "n_workers", "seconds", "why"]]
+        return Picture(
+            lambda figure: _draw(figure, fit, table, errors),
+            pd.concat([errors, out], ignore_index=True),
+            "; ".join([words, *notes]),
+            values | {"op": self._op, "fitted": fit.parameters()},
+            CARD.format(_html(card)),
+        )
+
+    def _fit(self, data, kind, method, weights, outliers, sizes) -> tuple[Fit, list[str]]:
+        """Return the fit and what was warned of; sizes outside the range join those set aside."""
+        table = self._tables[data]
+        outside = (table["op"] == self._op) & ~table["nbytes"].between(*sizes)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit = fit_collective(
+                table[~outside],
+                self._op,
+                self._kinds[kind],
+                method=METHODS[method],
+                weights=WEIGHTS[weights],
+                outliers=OUTLIERS[outliers],
+            )
+        rest = table[outside].assign(why="size not chosen").astype({"why": "str"})
+        aside = pd.concat([fit.set_aside, rest])
+        return replace(fit, set_aside=aside), [str(each.message) for each in caught]
+
+
+def _edges(table: pd.DataFrame, op: str) -> list[tuple[str, float]]:
+    """Return the sizes that a range may begin or end at: the powers of two, and both ends."""
+    sizes = pd.to_numeric(table.loc[table["op"] == op, "nbytes"]).dropna()
+    sizes = sizes[sizes > 0].astype(float)
+    if sizes.nunique() < 2:
+        raise ValueError(
+            f"explore_fit: measurements: expected two or more sizes of {op}, got {sizes.nunique()}"
+        )
+    low, high = sizes.min(), sizes.max()
+    inner = 2.0 ** np.arange(np.floor(np.log2(low)) + 1, np.ceil(np.log2(high)))
+    return [(binary(size), float(size)) for size in (low, *inner, high)]
+
+
+def _html(card: pd.DataFrame) -> str:
+    """Return the card with its longest column last, so that a narrow page cuts no number off."""
+    columns = ["quantity", "value", "low", "high", "unit"]
+    return card.reset_index()[columns].to_html(index=False, border=0, justify="left")
+
+
+def _draw(figure, fit: Fit, table: pd.DataFrame, errors: pd.DataFrame):
+    left, right = 0.18, 0.95
+    place = {"left": left, "right": right, "bottom": 0.13, "top": 0.83, "hspace": 0.1}
+    above, below = figure.subplots(2, 1, height_ratios=(2.4, 1), gridspec_kw=place)
+    draw_residuals(below, errors)
+    draw_fit(above, fit, table, card=False)
+    size_axis(below, table["nbytes"].min(), table["nbytes"].max())
+    above.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
+    above.set_xlabel("")
+    above.tick_params(labelbottom=False)

@@ -1,0 +1,136 @@
+"""Sliders of a scenario: its link, its fusion and its workers, for every widget that has them."""
+
+import math
+from dataclasses import fields, is_dataclass, replace
+
+import traitlets
+from ipywidgets import Dropdown, FloatLogSlider, SelectionSlider
+
+from ..fusion import DDPBuckets, OneMessage, PerTensor
+from ..schedules.scenario import count
+from ..timeline import Prediction, Scenario
+from ..units import GBIT, MIB, US, format_seconds
+from .base import CONTROL, Explorer, Picture
+
+WORKERS = [2**k for k in range(11)]  # 1 to 1,024
+
+
+def words(prediction: Prediction) -> str:
+    """Return a prediction in one line, its link among it."""
+    scenario, link = prediction.scenario, prediction.scenario.all_reduce.link
+    speed = f"{1 / link.beta / GBIT:.3g} Gbit/s" if link.beta else "unbounded bandwidth"
+    return (
+        f"scaling factor {prediction.scaling_factor:.3f} at "
+        f"{count(int(scenario.n_workers), 'worker')}: "
+        f"iteration {format_seconds(prediction.iteration_s)}, of which exposed communication "
+        f"{format_seconds(prediction.exposed_comm_s)}; "
+        f"{count(len(prediction.timeline), 'message')}; "
+        f"{speed}, {link.alpha / US:.3g} us a hop"
+    )
+
+
+class ScenarioExplorer(Explorer):
+    """Sliders of a scenario, a picture of what they say, a line of numbers, "Save figure".
+
+    `scenario` is the scenario of the sliders' present positions; it can be observed.
+    drawn(scenario, policies) gives its Picture, policies by label; `more` are further controls,
+    above the others.
+    """
+
+    scenario = traitlets.Any()
+
+    def __init__(self, scenario: Scenario, drawn, name: str, folder, inputs, **more):
+        if not isinstance(scenario, Scenario):
+            advice = "prediction.scenario" if isinstance(scenario, Prediction) else "Scenario(...)"
+            got = type(scenario).__name__
+            raise ValueError(f"explore: expected a Scenario, got {got}; pass {advice}")
+        self._start, self._drawn = scenario, drawn
+        super().__init__(more | _controls(scenario), name, folder, inputs)
+
+    def picture(self, values: dict, moved: set) -> Picture:
+        """Return the picture of the scenario that the sliders say.
+
+        What nobody moved keeps the start's own value to the last bit.
+        """
+        link = self._start.all_reduce.link
+        if "bandwidth" in moved:
+            link = replace(link, beta=1 / (values["bandwidth"] * GBIT))
+        if "latency" in moved:
+            link = replace(link, alpha=values["latency"] * US)
+        policies = _policies(self._start, values["bucket"] if "bucket" in moved else None)
+        scenario = replace(
+            self._start,
+            n_workers=values["workers"],
+            all_reduce=replace(self._start.all_reduce, link=link),
+            fusion=policies[values["fusion"]],
+        )
+        picture = self._drawn(scenario, policies)
+        self.scenario = scenario
+        return picture
+
+
+def _controls(scenario: Scenario) -> dict:
+    """Every slider by name, standing where the scenario does."""
+    cost = scenario.all_reduce
+    if not is_dataclass(cost) or "link" not in {field.name for field in fields(cost)}:
+        raise ValueError(
+            f"all_reduce: expected a cost with a link whose bandwidth and latency can be changed, "
+            f"such as Ring(Link(alpha, beta)); got {type(cost).__name__}"
+        )
+    bandwidth = 1 / cost.link.beta / GBIT if cost.link.beta else 1000.0
+    policies = _policies(scenario, None)
+    workers = sorted({*WORKERS, int(scenario.n_workers)})
+    chosen = next(label for label, policy in policies.items() if policy == scenario.fusion)
+    shared = CONTROL
+    return {
+        "bandwidth": _log_slider("bandwidth (Gbit/s)", bandwidth, 0.1, 1000, shared),
+        "latency": _log_slider("latency (us a hop)", cost.link.alpha / US, 0.1, 1000, shared),
+        "bucket": _log_slider("bucket size (MiB)", _buckets(scenario).cap_bytes / MIB, 0.25, 256,
+                              shared),
+        "workers": SelectionSlider(options=workers, value=int(scenario.n_workers),
+                                   description="workers", **shared),
+        "fusion": Dropdown(options=list(policies), value=chosen, description="fusion", **shared),
+    }  # fmt: skip
+
+
+STEP = 0.05  # decades: a step of a logarithmic slider is 12 %
+
+
+def _log_slider(description: str, value: float, low: float, high: float, shared: dict):
+    """A logarithmic slider whose range takes the value in; a value of 0 stands at the low end.
+
+    The page rounds a slider to whole steps from its low end, so the ends lie whole steps from the
+    value: else a slider that nobody touched would move when it is shown.
+    """
+    value = value or low
+    down, up = (
+        max(0, math.ceil(math.log10(ratio) / STEP)) for ratio in (value / low, high / value)
+    )
+    place = math.log10(value)
+    return FloatLogSlider(value, min=place - down * STEP, max=place + up * STEP, step=STEP,
+                          readout_format=".3r", description=description, **shared)  # fmt: skip
+
+
+def _buckets(scenario: Scenario) -> DDPBuckets:
+    return scenario.fusion if isinstance(scenario.fusion, DDPBuckets) else DDPBuckets()
+
+
+def _policies(scenario: Scenario, bucket_mib: float | None) -> dict:
+    """The policies compared, by label; the scenario's own among them."""
+    buckets = _buckets(scenario)
+    if bucket_mib is not None:
+        cap = round(bucket_mib * MIB)
+        buckets = DDPBuckets(min(buckets.first_bytes, cap), cap)
+    known = {"per tensor": PerTensor(), "DDP buckets": buckets, "one message": OneMessage()}
+    own = isinstance(scenario.fusion, DDPBuckets) or scenario.fusion in known.values()
+    return known if own else known | {"as given": scenario.fusion}
+
+
+def parameters(scenario: Scenario) -> dict:
+    """Return what the receipt tells of a scenario: every field but the table of gradients."""
+    values = {field.name: getattr(scenario, field.name) for field in fields(scenario)}
+    return {
+        name: value if is_dataclass(value) or isinstance(value, str | int | float) else repr(value)
+        for name, value in values.items()
+        if name != "gradients"
+    }

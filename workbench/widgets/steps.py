@@ -1,0 +1,96 @@
+"""Explore the recursion: the timeline message by message, and which branch of the maximum won."""
+
+from html import escape
+
+import numpy as np
+import pandas as pd
+from ipywidgets import IntSlider
+
+from ..drawing.steps import draw_step
+from ..intervals import clip, measure
+from ..schedules.scenario import count
+from ..timeline import Prediction, Scenario, predict
+from ..units import format_seconds
+from .base import CONTROL, Picture
+from .scenarios import ScenarioExplorer, parameters, words
+
+BRANCHES = {  # of the maximum, in the order in which they win a tie
+    "ready": ("ready_s", "its last gradient is ready"),
+    "previous": ("previous_end_s", "the message before it is over"),
+    "launch": ("launch_s", "the host launches it"),
+}
+
+
+def explore_steps(scenario: Scenario, name="steps", folder=None, inputs=()) -> "StepExplorer":
+    """Show the timeline up to a message, why that message starts when it does, and what it cost.
+
+    The slider on top goes through the messages and starts at the last, so that the first picture is
+    the whole timeline of `scenario` itself; the others change its link, its fusion and its workers.
+    The words are those of `prediction.explain()`. `explorer.scenario` and "Save figure", and what
+    is raised, are as in explore_timeline.
+    """
+    return StepExplorer(scenario, name, folder, inputs)
+
+
+class StepExplorer(ScenarioExplorer):
+    """Sliders of a step and of a scenario, the timeline so far, and the maximum term by term."""
+
+    engine = "none"  # axes that stay in place, and a third of the time less
+
+    def __init__(self, scenario: Scenario, name: str, folder, inputs):
+        step = IntSlider(0, 0, 0, description="up to message", **CONTROL)
+        super().__init__(scenario, self._picture_of, name, folder, inputs, step=step)
+
+    def _picture_of(self, scenario: Scenario, policies: dict) -> Picture:
+        prediction = predict(scenario)
+        steps, step = prediction.explain(), self._step(len(prediction.timeline))
+        backward_s = scenario.backward_s + prediction.slowed_s
+        return Picture(
+            lambda figure: _draw(figure, steps, step, backward_s),
+            steps[: step + 1],
+            words(prediction),
+            parameters(scenario) | {"step": step},
+            _told(prediction, steps[: step + 1], backward_s),
+        )
+
+    def _step(self, n_messages: int) -> int:
+        """Return the message to show, the slider's range being that of n_messages."""
+        slider = self._controls["step"]
+        at_end, self._quiet = slider.value == slider.max, True
+        slider.max = n_messages - 1
+        slider.value = slider.max if at_end else slider.value
+        self._quiet = False
+        return slider.value
+
+
+def _told(prediction: Prediction, so_far: pd.DataFrame, backward_s: float) -> str:
+    """Return the last step in words, and the terms of its maximum with the one that won."""
+    last = so_far.iloc[-1]
+    rows = [
+        (
+            "&larr; the latest" if branch == last["branch"] else "",
+            "no message before it" if last[column] < 0 else format_seconds(last[column]),
+            meaning,
+        )
+        for branch, (column, meaning) in BRANCHES.items()
+        if branch != "launch" or last["launch_s"] > 0
+    ]
+    terms = "".join(
+        f"<tr><td>{meaning}</td><td>{value}</td><td>{won}</td></tr>" for won, value, meaning in rows
+    )
+    started = so_far["branch"].value_counts()
+    told = ", ".join(f"{started[b]} when {BRANCHES[b][1]}" for b in BRANCHES if b in started)
+    spans = clip(so_far["start_s"], so_far["end_s"], backward_s, np.inf)  # of queues side by side
+    exposed, whole = map(format_seconds, (measure(*spans), prediction.exposed_comm_s))
+    return (
+        f"<b>{escape(last['why'])}</b><table>{terms}</table>"
+        f"Of {count(len(so_far), 'message')} so far started: {told}. Exposed so far: {exposed} of "
+        f"{whole}."
+    )
+
+
+def _draw(figure, steps: pd.DataFrame, step: int, backward_s: float):
+    left, right = 0.12, 0.97
+    place = {"left": left, "right": right, "bottom": 0.18, "top": 0.9}
+    ax = draw_step(figure.subplots(gridspec_kw=place), steps, step, backward_s)
+    ax.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
