@@ -151,8 +151,9 @@ def choose(fits, by: str = "nbytes") -> pd.DataFrame:
     Fits forecast alike whose mean errors are that of the best within two standard errors of the
     difference, fold by fold; with few folds that may be far from it, which why then says. Of these
     the one counts most with the least AICc or BIC, whichever is larger, and the winner is the one
-    of fewest parameters less than 10 above it. Then come the others of them; those that do as well with about as many numbers as rows, such as a curve
-    through the timings; the worse, by their error; and those without such an error, or no fit.
+    of fewest parameters less than 10 above it. Then come the others of them; those that do as well
+    with about as many numbers as rows, such as a curve through the timings; the worse, by their
+    error; and those without such an error, or no fit.
 
     Parameters
     ----------
