@@ -207,7 +207,7 @@ def test_the_fit_starts_as_the_line_of_the_notebook(prices, fits):
 def test_another_kind_changes_picture_card_and_numbers(prices, fits):
     before = fits.locator("img").screenshot()
     fits.locator(".wb-kind select").select_option("ring in regimes")
-    expect(said(fits)).to_contain_text("mean error 2.4 %")
+    expect(said(fits)).to_contain_text("mean error 2.83 %")
     expect(fits.locator(".wb-below")).to_contain_text("break_1")
     assert fits.locator("img").screenshot() != before
     prices.keep("fit-regimes")

@@ -19,6 +19,8 @@ from workbench.traces import load_run
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"
 repeatable = settings(deadline=None, derandomize=True)
+# random scenarios include links that no cluster has, of which a Scenario warns
+pytestmark = pytest.mark.filterwarnings("ignore:all_reduce. :UserWarning")
 
 # the NetAI '20 what-if simulator's one-worker iterations on a V100, s (netx-repo/
 # training-bottleneck, simulation/sim_with_compression_*.py, Apache-2.0)
