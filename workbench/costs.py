@@ -498,6 +498,8 @@ class Interpolated:
 
     def _near(self, x, n, counts, k):
         """Return the seconds from the log of the bytes, counts[k] being the first not below n."""
+        if k < len(counts) and (n == counts[k]).all():
+            return np.exp(self._measured(x, counts[k]))
         if not 0 < k < len(counts):
             return self._beyond(x, n, counts[min(k, len(counts) - 1)])
         low, high = counts[k - 1], counts[k]
