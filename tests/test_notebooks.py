@@ -31,6 +31,13 @@ def code_lines(source: str) -> list[str]:
     return [line for line in source.splitlines() if line.strip()]
 
 
+def foreign_warnings(done) -> list[str]:
+    """Warnings of other packages that a page would show; our own are of what is measured."""
+    outputs = [output for cell in done.cells for output in cell.get("outputs", [])]
+    errors = "".join(o["text"] for o in outputs if o.get("name") == "stderr")
+    return re.findall(r"\w*(?<!\bUser)Warning: .*", errors)
+
+
 def test_there_are_notebooks():
     assert PATHS and PATHS[0].name == "00-start-here.ipynb"
 
@@ -40,7 +47,8 @@ def test_there_are_notebooks():
 def test_it_runs_from_another_folder_and_saves_its_figures(path, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     copy = saving_to(path, tmp_path / "figures", tmp_path / path.name)
-    execute(copy, cwd=tmp_path / "elsewhere", timeout=120)
+    done = execute(copy, cwd=tmp_path / "elsewhere", timeout=120)
+    assert foreign_warnings(done) == []
     written = {file.suffix for file in (tmp_path / "figures").iterdir()}
     assert written == {".pdf", ".svg", ".csv", ".json"}
     assert not list((tmp_path / "elsewhere").iterdir()), "a notebook leaves nothing where it runs"
