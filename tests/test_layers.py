@@ -17,7 +17,7 @@ ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations lanes "
     "crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
     "scaling sharded optimum remedies whatif sensitivity draws uncertainty pollux validation "
-    "gain drawing figures widgets explore capture"
+    "gain parameters notebooks drawing figures widgets explore capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
@@ -26,6 +26,10 @@ HEAVY = {
     "matplotlib": {"drawing", "widgets.base"},
     "ipywidgets": {"widgets", "explore"},
     "torch": {"capture"},
+    "nbformat": {"notebooks"},
+    "nbclient": {"notebooks"},
+    "jupyter_client": {"notebooks"},
+    "papermill": {"notebooks"},
 }
 
 

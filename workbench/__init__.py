@@ -36,6 +36,8 @@ Data flows one way, and each module may import only those above it:
     pollux        iterations over placements: OSF, and the model of Pollux
     validation    predicted beside measured, on published runs
     gain          what adaptive fusion gains over a constant buffer
+    parameters    what a notebook was run with; a name it does not know is an error
+    notebooks     execute a notebook, each in a kernel of its own
     drawing       sizes, colours, receipts and every draw_*: the parts of figures
     figures       paper, save, draw_*
     widgets       sliders, a picture, and buttons that work: the parts of explore

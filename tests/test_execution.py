@@ -1,0 +1,29 @@
+"""Notebooks are executed with other parameters, and what cannot be set is said."""
+
+import nbformat
+import pytest
+
+from workbench.notebooks import execute
+
+
+def written(folder, *sources, tagged=None):
+    """A notebook of code cells, the one tagged as that of its parameters among them."""
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    if tagged is not None:
+        cells[tagged].metadata.tags = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "own.ipynb")
+    return folder / "own.ipynb"
+
+
+@pytest.mark.slow
+def test_parameters_take_the_place_of_those_of_the_notebook(tmp_path):
+    path = written(tmp_path, "N = 1\nRUN = 'a'", "print(N, RUN)", tagged=0)
+    done = execute(path, parameters={"N": 2, "RUN": tmp_path})
+    assert done.cells[-1].outputs[0].text == f"2 {tmp_path}\n"
+    assert len(nbformat.read(path, 4).cells) == 2, "the file stays as it is"
+
+
+def test_a_notebook_without_a_cell_of_parameters_cannot_be_given_any(tmp_path):
+    path = written(tmp_path, "N = 1", "print(N)")
+    with pytest.raises(ValueError, match="own.ipynb: no cell is tagged parameters, so 'N'"):
+        execute(path, parameters={"N": 2})
