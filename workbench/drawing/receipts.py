@@ -28,6 +28,9 @@ def save(
     folder: Path | str | None = None,
     inputs: Iterable[Path | str] = (),
     parameters: Mapping | None = None,
+    *,
+    recipe: Mapping | None = None,
+    caption: str | None = None,
 ) -> Path:
     """Write a figure with all it takes to check it, and return the path of the PDF.
 
@@ -41,6 +44,8 @@ def save(
     folder : default is notebooks/figures of the checkout, else figures of the current folder
     inputs : files, folders of files or patterns (`runs/*.json.gz`) that the figure was made from
     parameters : what was chosen, with its unit in the name; numbers, strings, dataclasses
+    recipe : what `settle` returned: the notebook and its parameters, for `rebuild`
+    caption : the text below the figure, which says what is seen and where the data come from
 
     Raises
     ------
@@ -59,6 +64,8 @@ def save(
         "inputs": _hashes(read),
         "parameters": _plain(dict(parameters or {}), "parameters"),
         "versions": _versions(),
+        "recipe": None if recipe is None else _plain(dict(recipe), "recipe"),
+        "caption": caption,
     }
     _make(folder)
     paths = {suffix: folder / f"{name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
@@ -67,6 +74,9 @@ def save(
         fig.savefig(paths["pdf"], metadata=dateless)
         fig.savefig(paths["svg"], metadata={"Creator": "osf-workbench", "Date": None})
     data.to_csv(paths["csv"], index=False, lineterminator="\n")
+    if caption:
+        paths["caption.txt"] = folder / f"{name}.caption.txt"
+        paths["caption.txt"].write_text(caption.strip() + "\n", encoding="utf-8")
     receipt["written"] = {path.name: _sha256(path) for path in paths.values()}
     text = json.dumps(receipt, indent=2, sort_keys=True, allow_nan=False)
     (folder / f"{name}.receipt.json").write_text(text + "\n", encoding="utf-8")
