@@ -27,3 +27,13 @@ def test_a_notebook_without_a_cell_of_parameters_cannot_be_given_any(tmp_path):
     path = written(tmp_path, "N = 1", "print(N)")
     with pytest.raises(ValueError, match="own.ipynb: no cell is tagged parameters, so 'N'"):
         execute(path, parameters={"N": 2})
+
+
+@pytest.mark.slow
+def test_what_is_asked_after_the_last_cell_is_answered_by_the_same_kernel(tmp_path):
+    path = written(tmp_path, "N = 6 * FACTOR\nN", tagged=None)
+    asked = lambda done: f"print({done.cells[0].outputs[0].data['text/plain']} + N)"  # noqa: E731
+    done = execute(path, before="FACTOR = 7", after=asked)
+    assert done.metadata.answers[0].text == "84\n"
+    assert [cell.source for cell in done.cells] == ["N = 6 * FACTOR\nN"]
+    assert done.cells[0].execution_count == 1

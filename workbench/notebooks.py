@@ -2,7 +2,7 @@
 
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -22,23 +22,28 @@ def execute(
     cwd: Path | None = None,
     timeout: float = 300,
     parameters: Mapping | None = None,
+    *,
+    before: str = "",
+    after: Callable[[nbformat.NotebookNode], str] | None = None,
 ) -> nbformat.NotebookNode:
     """Run all cells of a notebook in `cwd` (default: its folder) and return it with its outputs.
 
     The file itself stays as it is. `timeout` is in s a cell. `parameters` take the place of those
     of the cell tagged "parameters", as papermill does it; paths go as texts. Raises
     nbclient's CellExecutionError with the failing cell, and ValueError for a notebook that has no
-    cell of parameters to change. A kernel that dies or falls silent gets one second chance: rarely
+    cell of parameters to change. `before` is code to run ahead of the first cell; `after` makes, of
+    the notebook with its outputs, code to run at its end, whose outputs come back in the metadata
+    as `answers`. Neither becomes a cell. A kernel that dies or falls silent gets one second chance: rarely
     one does, whatever the notebook.
     """
     path = Path(path)
     cwd = path.parent if cwd is None else cwd
     notebook = _with(nbformat.read(path, as_version=4), path, dict(parameters or {}))
     try:
-        return _execute(deepcopy(notebook), cwd, timeout)
+        return _execute(deepcopy(notebook), cwd, timeout, before, after)
     except (CellTimeoutError, DeadKernelError) as error:
         warnings.warn(f"{path}: once more, after: {str(error).splitlines()[0]}", stacklevel=2)
-        return _execute(notebook, cwd, timeout)
+        return _execute(notebook, cwd, timeout, before, after)
 
 
 def _with(notebook: nbformat.NotebookNode, path: Path, parameters: dict) -> nbformat.NotebookNode:
@@ -57,7 +62,9 @@ def _with(notebook: nbformat.NotebookNode, path: Path, parameters: dict) -> nbfo
     return parameterize_notebook(notebook, texts, kernel_name="python3", language="python")
 
 
-def _execute(notebook: nbformat.NotebookNode, cwd: Path, timeout: float) -> nbformat.NotebookNode:
+def _execute(
+    notebook: nbformat.NotebookNode, cwd: Path, timeout: float, before: str, after: Callable | None
+) -> nbformat.NotebookNode:
     # Sockets in a folder of their own: TCP ports are chosen in a race with other kernels, and the
     # default socket name is shared by all kernels of a folder.
     with tempfile.TemporaryDirectory(prefix="wb") as sockets:
@@ -75,4 +82,18 @@ def _execute(notebook: nbformat.NotebookNode, cwd: Path, timeout: float) -> nbfo
             startup_timeout=120,
             resources={"metadata": {"path": str(cwd)}},
         )
-        return client.execute(cleanup_kc=True)
+        if not before and after is None:
+            return client.execute(cleanup_kc=True)
+        with client.setup_kernel(cleanup_kc=True):
+            _aside(client, before)
+            for index, cell in enumerate(notebook.cells):
+                client.execute_cell(cell, index)
+            if after is not None:
+                notebook.metadata["answers"] = _aside(client, after(notebook))
+        return notebook
+
+
+def _aside(client: NotebookClient, code: str) -> list:
+    """Run code that is no cell of the notebook and return its outputs."""
+    cell = nbformat.v4.new_code_cell(code)
+    return client.execute_cell(cell, len(client.nb.cells), store_history=False).outputs
