@@ -33,8 +33,8 @@ def execute(
     nbclient's CellExecutionError with the failing cell, and ValueError for a notebook that has no
     cell of parameters to change. `before` is code to run ahead of the first cell; `after` makes, of
     the notebook with its outputs, code to run at its end, whose outputs come back in the metadata
-    as `answers`. Neither becomes a cell. A kernel that dies or falls silent gets one second chance: rarely
-    one does, whatever the notebook.
+    as `answers`. Neither becomes a cell. A kernel that dies or falls silent gets one second chance:
+    rarely one does, whatever the notebook.
     """
     path = Path(path)
     cwd = path.parent if cwd is None else cwd
@@ -94,6 +94,7 @@ def _execute(
 
 
 def _aside(client: NotebookClient, code: str) -> list:
-    """Run code that is no cell of the notebook and return its outputs."""
-    cell = nbformat.v4.new_code_cell(code)
-    return client.execute_cell(cell, len(client.nb.cells), store_history=False).outputs
+    """Run code as a cell that is there only meanwhile, and return its outputs."""
+    client.nb.cells.append(nbformat.v4.new_code_cell(code))
+    client.execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1, store_history=False)
+    return client.nb.cells.pop().outputs
