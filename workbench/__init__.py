@@ -25,6 +25,7 @@ Data flows one way, and each module may import only those above it:
     settings      plain settings of the frameworks, and the text to paste
     schedules     Scenario, queues, replay, jitter, explanation, export: the parts of timeline
     timeline      Scenario, schedule, predict, sweep: OSF itself
+    recorded      a run's own scenario, or why it tells none
     scaling       strong and weak scaling
     sharded       reduce-scatter and all-gather in place of all-reduce
     optimum       optimal_fusion, headroom, recommend
@@ -36,6 +37,8 @@ Data flows one way, and each module may import only those above it:
     pollux        iterations over placements: OSF, and the model of Pollux
     validation    predicted beside measured, on published runs
     gain          what adaptive fusion gains over a constant buffer
+    factors       what degrades scaling, one factor at a time
+    claims        what papers claim, and what we compute beside it
     parameters    what a notebook was run with; a name it does not know is an error
     notebooks     execute a notebook, each in a kernel of its own
     drawing       sizes, colours, receipts and every draw_*: the parts of figures
