@@ -1,6 +1,9 @@
 """What figures share: their sizes, colours that stay apart, axes of sizes and times."""
 
 import itertools
+import re
+import shutil
+import subprocess
 
 import matplotlib as mpl
 import numpy as np
@@ -18,6 +21,7 @@ from workbench.drawing.style import (
     size_axis,
     time_axis,
 )
+from workbench.drawing.venues import VENUES
 from workbench.units import GIB, KIB, MIB
 
 
@@ -43,9 +47,46 @@ def seen_lightness(colour, deficiency) -> float:
     return 116 * np.cbrt(luminance) - 16
 
 
-@pytest.mark.parametrize(("columns", "width"), [(1, 3.33), (2, 7.0)])
-def test_acm_figures_have_the_width_of_their_columns(columns, width):
-    assert paper("acm-sigconf", columns)["figure.figsize"][0] == pytest.approx(width, abs=0.01)
+WIDTHS = {  # inches, of one column and of two; by hand from each class, 72.27 pt an inch
+    "acm-sigconf": (3.3367, 7.0056),  # (614.295 - 108 - 24) / 2 and 614.295 - 108 pt
+    "ieee": (3.4869, 7.1399),  # 252 and 516 pt
+    "usenix": (3.335, 7.0),
+    "mlsys": (3.25, 6.75),
+    "neurips": (5.5,),
+    "icml": (3.25, 6.75),
+    "lncs": (4.8031,),  # 12.2 cm
+    "thesis": (4.9813,),  # 360 pt, as pdflatex tells of report at 11 pt on A4
+}
+
+
+@pytest.mark.parametrize("venue", WIDTHS)
+def test_a_figure_has_the_width_of_its_columns(venue):
+    for columns, width in enumerate(WIDTHS[venue], start=1):
+        assert paper(venue, columns)["figure.figsize"][0] == pytest.approx(width, abs=1e-4)
+
+
+def test_every_venue_is_known_by_its_width():
+    assert set(WIDTHS) == set(VENUES)
+
+
+PAGES = [(venue, n + 1, ratio) for venue in WIDTHS for n in range(len(WIDTHS[venue]))
+         for ratio in (0.4, 0.618)]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("pdfinfo") is None, reason="no pdfinfo: apt install poppler-utils")
+@pytest.mark.parametrize(("venue", "columns", "ratio"), PAGES)
+def test_a_saved_page_is_as_wide_as_its_column(venue, columns, ratio, tmp_path):
+    with mpl.rc_context(paper(venue, columns, ratio)):
+        figure = Figure()
+        ax = figure.subplots()
+        ax.plot([0, 1e6], [0, 1e-6])
+        ax.set(xlabel="message size (MiB)", ylabel="a label as long as they come (ms)")
+        figure.savefig(tmp_path / "page.pdf")
+    told = subprocess.run(["pdfinfo", tmp_path / "page.pdf"], capture_output=True, text=True)
+    size = re.search(r"Page size: +([\d.]+) x ([\d.]+) pts", told.stdout)
+    width = WIDTHS[venue][columns - 1]
+    assert float(size[1]) / 72 == pytest.approx(width, abs=0.01)
+    assert float(size[2]) / 72 == pytest.approx(width * ratio, abs=0.01)
 
 
 def test_settings_are_all_known_to_matplotlib():
@@ -58,19 +99,20 @@ def test_paper_changes_nothing_by_itself():
     assert dict(mpl.rcParams) == before
 
 
-def test_no_text_is_smaller_than_seven_points():
-    sizes = {key: value for key, value in paper().items() if key.endswith(("size",)) and
+@pytest.mark.parametrize("venue", WIDTHS)
+def test_no_text_is_smaller_than_seven_points(venue):
+    sizes = {key: value for key, value in paper(venue).items() if key.endswith(("size",)) and
              not key.endswith(("figsize", "markersize"))}  # fmt: skip
     assert len(sizes) >= 6 and min(sizes.values()) >= 7
 
 
 def test_an_unknown_venue_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="'sosp'.*acm-sigconf, ieee, usenix, neurips"):
+    with pytest.raises(ValueError, match="'sosp'.*acm-sigconf, ieee, usenix, mlsys, neurips, icml"):
         paper("sosp")
 
 
 def test_a_single_column_venue_has_no_second_column():
-    with pytest.raises(ValueError, match="neurips has 1 to 1, got 2"):
+    with pytest.raises(ValueError, match="neurips has a single column, got 2"):
         paper("neurips", columns=2)
 
 

@@ -10,14 +10,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from ..tables import check
 from ..units import GIB, KIB, MIB
+from .venues import VENUES
 
-# Widths in inches of a figure over one column and over the whole text.
-VENUES = {
-    "acm-sigconf": (3.33, 7.0),  # acmart: \columnwidth 241.15 pt, \textwidth 506.3 pt
-    "ieee": (3.49, 7.14),  # IEEEtran: 252 pt and 516 pt
-    "usenix": (3.33, 7.0),  # usenix-2020: 7 in of text, 0.33 in between the columns
-    "neurips": (5.5,),  # a single column of 5.5 in
-}
 GOLDEN = 2 / (1 + 5**0.5)
 
 # One meaning a colour, in every figure. Hues follow Okabe and Ito's colour-blind safe palette;
@@ -45,18 +39,21 @@ FIXED = {  # the same bytes in every run, fonts embedded as TrueType, text that 
 def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -> dict:
     """Matplotlib settings of a figure for a venue, to use as `with plt.rc_context(paper()):`.
 
-    The width is that of `columns` columns and the height is `ratio` times the width, so that 7 and
-    8 pt text is 7 and 8 pt on the page. ValueError for an unknown venue or number of columns, or a
-    ratio that is not above 0.
+    The width is that of `columns` columns and the height is `ratio` times the width, so that text
+    of 8 pt is of 8 pt on the page. Venues: acm-sigconf, ieee, usenix, mlsys and icml of one or two
+    columns; neurips, lncs and thesis of one. ValueError for another venue or number of columns, or
+    a ratio that is not above 0.
     """
     if venue not in VENUES:
         raise ValueError(f"unknown venue {venue!r}: choose one of {', '.join(VENUES)}")
-    widths = VENUES[venue]
-    if columns not in range(1, len(widths) + 1):
-        raise ValueError(f"columns: {venue} has 1 to {len(widths)}, got {columns!r}")
+    chosen = VENUES[venue]
+    most = len(chosen.widths)
+    if columns not in range(1, most + 1):
+        has = "a single column" if most == 1 else f"1 to {most}"
+        raise ValueError(f"columns: {venue} has {has}, got {columns!r}")
     if not is_number(ratio) or not ratio > 0:
         raise ValueError(f"ratio: expected height / width above 0, got {ratio!r}")
-    width = widths[columns - 1]
+    width = chosen.width_in(columns)
     return FIXED | {
         "figure.figsize": (width, width * ratio),
         "figure.dpi": 200,  # on screen: a column is 666 pixels wide
@@ -64,12 +61,12 @@ def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -
         "figure.constrained_layout.h_pad": 0.02,
         "figure.constrained_layout.w_pad": 0.02,
         "font.family": "DejaVu Sans",  # ships with Matplotlib: the same glyphs everywhere
-        "font.size": 8,
-        "axes.titlesize": 8,
-        "axes.labelsize": 8,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "legend.fontsize": 7,
+        "font.size": chosen.text,
+        "axes.titlesize": chosen.text,
+        "axes.labelsize": chosen.text,
+        "xtick.labelsize": chosen.small,
+        "ytick.labelsize": chosen.small,
+        "legend.fontsize": chosen.small,
         "legend.frameon": False,
         "legend.handlelength": 2.6,
         "axes.edgecolor": INK,
