@@ -307,6 +307,18 @@ def test_a_forecast_that_is_nowhere_measured_is_grey_and_dashed_throughout(ax):
     assert ground.x0 <= 1 and ground.x1 >= 16
 
 
+def test_a_measured_number_of_workers_is_not_grey_for_sizes_beyond_the_measured(ax):
+    why = ["", "n_workers below 4", "nbytes below 2.00 MiB", "nbytes below 2.00 MiB",
+           "nbytes below 2.00 MiB and n_workers above 8"]  # fmt: skip
+    draw_forecast(ax, ranges().assign(extrapolated=[1, 2, 1.1, 1.1, 2], why=why))
+    grounds = [p.get_extents().transformed(ax.transData.inverted()) for p in ax.patches]
+    spans = [(ground.x0, ground.x1) for ground in grounds]
+    assert not any(low <= n <= high for low, high in spans for n in (4, 8))
+    assert all(any(low <= n <= high for low, high in spans) for n in (2, 16))
+    (ring,) = [line for line in ax.lines if line.get_label() == "other sizes"]
+    assert ring.get_xdata().tolist() == [4, 8]
+
+
 def test_a_band_near_one_fills_the_axis(ax):
     factor = np.array([0.99, 0.985, 0.98])
     table = ranges((4, 8, 16)).assign(

@@ -333,8 +333,10 @@ def draw_forecast(
 ) -> Axes:
     """Draw the scaling factor against workers with its band, and the knee with its range.
 
-    The line is dashed, on grey ground, where the forecast is beyond what was measured. Where all is
-    above one half the axis begins higher, so that the band is seen.
+    The line is dashed where the forecast is beyond what was measured, on grey ground where that
+    number of workers was not; a ring is a measured number of workers with messages of other sizes
+    than those measured. Where all is above one half the axis begins higher, so that the band is
+    seen.
 
     Parameters
     ----------
@@ -351,11 +353,16 @@ def draw_forecast(
     inside = (table["extrapolated"] <= 1) & (workers > 1)
     ax.plot(workers, factor, color=DARK, lw=1, dashes=(3, 1.5), label="extrapolated")
     lowest, highest = workers.min(), workers.max()
-    beyond = [(lowest / 1.1, highest * 1.1)]
     if inside.any():
         ax.plot(workers.where(inside), factor, "-o", color=DARK, ms=3, lw=1, label="predicted")
-        first, last = workers[inside].min() / 1.1, workers[inside].max() * 1.1
-        beyond = [(lowest / 1.1, first), (last, highest * 1.1)]
+    others = _only_sizes_beyond(table) & ~inside
+    timed = workers[inside | others]
+    if others.any():
+        ax.plot(workers[others], factor[others], "o", color=DARK, mfc="white", ms=4, mew=0.8,
+                label="other sizes")  # fmt: skip
+    beyond = [(lowest / 1.1, highest * 1.1)]
+    if len(timed):
+        beyond = [(lowest / 1.1, timed.min() / 1.1), (timed.max() * 1.1, highest * 1.1)]
     for k, (low, high) in enumerate((low, high) for low, high in beyond if high > low):
         label = "_" * (k > 0) + "not measured"
         ax.axvspan(low, high, color=BESIDES, lw=0, zorder=0, label=label)
@@ -377,6 +384,12 @@ def draw_forecast(
         _mark_knee(ax, knee, lowest / 1.1, highest * 1.1)
     doubling_axis(ax, lowest, highest)
     return legend_above(ax, columns=3)
+
+
+def _only_sizes_beyond(table: pd.DataFrame) -> pd.Series:
+    """Tell at which numbers of workers the forecast is beyond what was measured by sizes only."""
+    sizes = table["why"].str.contains("nbytes") & ~table["why"].str.contains("n_workers")
+    return sizes & np.isfinite(table["extrapolated"]) & (table["n_workers"] > 1)
 
 
 def _mark_knee(ax: Axes, knee: pd.DataFrame, first: float, last: float):
