@@ -16,8 +16,9 @@ PACKAGE = Path(workbench.__file__).parent
 ORDER = (
     "units tables checks intervals readers files clocks cache ranks traces iterations lanes "
     "crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
-    "recorded scaling sharded optimum remedies whatif sensitivity draws uncertainty pollux "
-    "validation gain factors claims parameters notebooks drawing figures widgets explore capture"
+    "recorded evidence scaling sharded optimum remedies whatif sensitivity draws uncertainty "
+    "pollux validation gain factors claims parameters notebooks drawing figures widgets explore "
+    "capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

@@ -26,6 +26,7 @@ Data flows one way, and each module may import only those above it:
     schedules     Scenario, queues, replay, jitter, explanation, export: the parts of timeline
     timeline      Scenario, schedule, predict, sweep: OSF itself
     recorded      a run's own scenario, or why it tells none
+    evidence      a recording's numbers beside independent ones
     scaling       strong and weak scaling
     sharded       reduce-scatter and all-gather in place of all-reduce
     optimum       optimal_fusion, headroom, recommend
