@@ -9,10 +9,11 @@ in step_widget, `explore_run` in run_widget, and the sliders in scenario_widget.
 from .figures import draw_scaling, draw_timeline
 from .timeline import Scenario, predict, sweep
 from .widgets.advice import explore_fusion, explore_whatif
-from .widgets.base import Picture
+from .widgets.base import Picture, static_of
+from .widgets.code import drawn
 from .widgets.fits import explore_fit
 from .widgets.runs import explore_run
-from .widgets.scenarios import WORKERS, ScenarioExplorer, parameters, words
+from .widgets.scenarios import AS_GIVEN, WORKERS, ScenarioExplorer, parameters, words
 from .widgets.steps import explore_steps
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "explore_steps",
     "explore_timeline",
     "explore_whatif",
+    "static_of",
 ]
 
 
@@ -48,17 +50,18 @@ def explore_scaling(
     beyond which the cost is extrapolated; the rest is as in explore_timeline.
     """
 
-    def picture(scenario: Scenario, policies: dict) -> Picture:
+    def picture(scenario: Scenario, policies: dict, values: dict) -> Picture:
         return _scaling(scenario, policies, fitted_to)
 
     return ScenarioExplorer(scenario, picture, name, folder, inputs)
 
 
-def _timeline(scenario: Scenario, policies: dict) -> Picture:
+def _timeline(scenario: Scenario, policies: dict, values: dict) -> Picture:
     prediction = predict(scenario)
-    data = prediction.timeline
     draw = lambda figure: draw_timeline(figure.subplots(), prediction)  # noqa: E731
-    return Picture(draw, data, words(prediction), parameters(scenario))
+    code = "prediction = predict(explored)\ntable = prediction.timeline\n"
+    code += drawn("draw_timeline(ax, prediction)")
+    return Picture(draw, prediction.timeline, words(prediction), parameters(scenario), code=code)
 
 
 def _scaling(scenario: Scenario, policies: dict, fitted_to: int | None) -> Picture:
@@ -67,4 +70,14 @@ def _scaling(scenario: Scenario, policies: dict, fitted_to: int | None) -> Pictu
     data = data.assign(fusion=[label for label in policies for _ in workers])
     marks = {"fitted_to": fitted_to, "at": scenario.n_workers}
     draw = lambda figure: draw_scaling(figure.subplots(), data, "fusion", **marks)  # noqa: E731
-    return Picture(draw, data, words(predict(scenario)), parameters(scenario))
+    own = {label: "scenario.fusion" for label in policies if label == AS_GIVEN}
+    curves = {label: repr(policy) for label, policy in policies.items()} | own
+    code = [
+        f"policies = {{{', '.join(f'{label!r}: {text}' for label, text in curves.items())}}}",
+        f"workers = {workers!r}",
+        "table = sweep(explored, fusion=list(policies.values()), n_workers=workers)",
+        "table = table.assign(fusion=[label for label in policies for _ in workers])",
+        drawn(f'draw_scaling(ax, table, "fusion", {fitted_to=}, at=explored.n_workers)'),
+    ]
+    told = words(predict(scenario))
+    return Picture(draw, data, told, parameters(scenario), code="\n".join(code))

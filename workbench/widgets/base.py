@@ -1,24 +1,41 @@
-"""What every widget is made of: controls, a picture of what they say, and a button that saves it.
+"""What every widget is made of: controls, a picture of what they say, and buttons.
 
 A widget neither computes nor draws: it hands its controls' values on, and shows the picture that
-comes back. What goes wrong is told beside the button, for an error in a callback is seen by no one.
+comes back. What goes wrong is told beside the buttons, for an error in a callback is seen by no
+one. A page moves controls in threads of its own: one at a time is followed.
 """
 
 import io
-from collections.abc import Callable
+import itertools
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from math import prod
+from threading import RLock
+from weakref import WeakValueDictionary
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
-from ipywidgets import HTML, Button, HBox, Image, Layout, VBox
+from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, Image, Layout, VBox
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from traitlets import TraitError
 
+from ..checks import shown
 from ..drawing.receipts import save, target
 from ..drawing.style import paper
+from .code import written
+from .page import CODE, COPY
+from .static import Axis, Cell, Static, palette, static_page
 
 CONTROL = {"style": {"description_width": "11em"}, "layout": {"width": "40em"}}
+PICTURES = 60  # of a static page, at most
+_LIVE: "WeakValueDictionary[str, Explorer]" = WeakValueDictionary()
+_ONE_AT_A_TIME = RLock()  # settings of Matplotlib and controls that follow others are shared
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,8 @@ class Picture:
     words : a sentence with the numbers
     parameters : what the receipt tells of the setting
     below : HTML that stands below the picture
+    code : Python text that makes the same from what was given
+    found : what the explorer has as an attribute while the picture stands
     """
 
     draw: Callable
@@ -37,40 +56,110 @@ class Picture:
     words: str
     parameters: dict = field(default_factory=dict)
     below: str = ""
+    code: str = ""
+    found: dict = field(default_factory=dict)
 
 
 class Explorer(VBox):
-    """Controls, the picture of their present values, a line of words, and "Save figure".
+    """Controls, the picture of their present values, a line of words, and buttons.
 
     A subclass says what the values mean: `picture(values, moved)`, where moved names the controls
-    that no longer stand where they started. `ratio` is height over width of the figure, and
-    `engine` what lays it out. While `_quiet`, moved controls redraw nothing.
+    that no longer stand where they started; and, in `follow(moved)`, what the `late` controls offer
+    when others moved. `ratio` is height over width of the figure, `engine` what lays it out,
+    `given` what `code` starts from, and `grid` the positions of a static page by control, the most
+    telling first; None stands for all that a control has.
     """
 
     ratio = paper()["figure.figsize"][1] / paper()["figure.figsize"][0]
     engine = "constrained"
+    given = "scenario, as it was given to the explorer"
+    late: tuple = ()
+    grid: Mapping = {}
 
     def __init__(self, controls: dict, name: str, folder, inputs):
         _, inputs = target(name, folder, inputs)  # refused here rather than at the button
         self._target = {"name": name, "folder": folder, "inputs": inputs}
         self._controls = {name: named(each, f"wb-{name}") for name, each in controls.items()}
-        self._at_start, self._quiet = self._values(), False
+        self._quiet = False
         self._paper = paper(ratio=self.ratio)
         width, height = (inch * self._paper["figure.dpi"] for inch in self._paper["figure.figsize"])
         size = Layout(width=f"{width:.0f}px", height=f"{height:.0f}px")  # fixed: no page jumps
         self._image = named(Image(format="png", layout=size), "wb-image")
         self._status, self._below = named(HTML(), "wb-status"), named(HTML(), "wb-below")
-        button = named(Button(description="Save figure", icon="download"), "wb-export")
-        button.on_click(lambda _: self._show(self._save))
-        for control in self._controls.values():
-            control.observe(lambda _: self._quiet or self._show(self._redraw), "value")
-        rows = [*self._controls.values(), self._image, HBox([button, self._status]), self._below]
+        self._code = named(HTML(layout=Layout(width="100%")), "wb-code")
+        for name, control in self._controls.items():
+            control.observe(lambda _, name=name: self._moved(name), "value")
+        self._rows = {name: self._row(name) for name in self._controls}
+        buttons = HBox([*self._buttons(), self._status, self._code])
+        buttons.layout.flex_flow = "row wrap"
+        rows = [*self._rows.values(), self._image, buttons, self._below]
         super().__init__(rows, layout=Layout(align_items="flex-start"))
+        named(self, "wb-explorer")
+        self._at_start = self.state()
+        self._follow(set(self._controls))
+        self._at_start = self.state()
         self._status.value = self._redraw()
+        _LIVE[self.model_id] = self
 
     def picture(self, values: dict, moved: set) -> Picture:
         """Return the picture of the controls' values."""
         raise NotImplementedError
+
+    def follow(self, moved: set):
+        """Let the late controls offer what goes with the controls that moved."""
+
+    def state(self) -> dict:
+        """Return where every control stands, by name: plain values, for `restore`."""
+        return {name: control.value for name, control in self._controls.items()}
+
+    def moved(self, values: Mapping) -> set:
+        """Return the names of the controls that do not stand where they started."""
+        return {name for name in values if differs(values[name], self._at_start[name])}
+
+    def restore(self, state: Mapping):
+        """Move the controls to a state, or to a part of one, and redraw once.
+
+        Raises ValueError for what is no control or no position of it; nothing has moved then.
+        """
+        with _ONE_AT_A_TIME:
+            before = self.state()
+            unknown = [name for name in state if name not in before]
+            if unknown:
+                expected = ", ".join(before)
+                raise ValueError(f"restore: expected controls {expected}; got {shown(unknown[0])}")
+            try:
+                self._place(before | dict(state))
+            except ValueError:
+                self._place(before)
+                raise
+            self._show(self._redraw)
+
+    def reset(self):
+        """Move every control back to where it started, and redraw once."""
+        self.restore(self._at_start)
+
+    def code(self) -> str:
+        """Return Python text that makes the present scenario, table and figure again."""
+        return written(self.given, self._present().code)
+
+    def static(self, positions: Mapping | None = None) -> Static:
+        """Return HTML that needs no kernel: a grid of positions, all else as it stands now.
+
+        positions : {control: positions}, the most telling control first; by default a few of each
+            of the controls that tell most. Of more than 60 pictures each control keeps fewer.
+
+        `explorer.static().save("page.html")` writes a page of its own. Raises ValueError for what
+        is no control.
+        """
+        with _ONE_AT_A_TIME:
+            return self._static(self.grid if positions is None else positions)
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def _moved(self, name: str):
+        with _ONE_AT_A_TIME:
+            if not self._quiet:
+                self._show(lambda: self._followed({name}))
 
     def _show(self, action):
         """Do it and tell the outcome; an error in a callback would otherwise go unseen."""
@@ -80,35 +169,141 @@ class Explorer(VBox):
             text = escape(f"{type(error).__name__}: {error}")
             self._status.value = f'<b style="color: #B00020">not done. {text}</b>'
 
+    def _followed(self, moved: set) -> str:
+        self._follow(moved)
+        return self._redraw()
+
+    def _follow(self, moved: set):
+        """Let the late controls follow, without a redraw."""
+        extents = {name: _extent(self._controls[name]) for name in self.late}
+        with self._hushed():
+            self.follow(moved)
+        for name, before in extents.items():
+            row = self._rows[name]
+            if isinstance(row, HBox) and _extent(self._controls[name]) != before:
+                row.children = ()  # made anew: a page keeps a slider's first end for its End key
+                row.children = (self._controls[name],)
+
+    def _place(self, state: dict):
+        """Move every control to a state without a redraw, the late ones after what they follow."""
+        early = [name for name in self._controls if name not in self.late]
+        for group in (early, *([name] for name in self.late)):
+            with self._hushed():
+                for name in group:
+                    _put(self._controls[name], state[name], name)
+            self._follow(set(group))
+
+    @contextmanager
+    def _hushed(self):
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
     def _redraw(self) -> str:
         picture = self._present()
+        text = written(self.given, picture.code)
         with mpl.rc_context(self._paper):
             png = io.BytesIO()
-            _figure(picture, self.engine).savefig(
-                png, format="png", pil_kwargs={"compress_level": 1}
-            )
+            figure = _figure(picture, self.engine)
+            figure.savefig(png, format="png", pil_kwargs={"compress_level": 1})
         self._image.value = png.getvalue()
         self._below.value = picture.below
+        self._code.value = CODE.format(code=escape(text), alt=escape(_alt(figure, picture)))
+        for name, value in picture.found.items():
+            setattr(self, name, value)
         return escape(picture.words)
 
     def _save(self) -> str:
         picture = self._present()
         with mpl.rc_context(self._paper):
             figure = _figure(picture, self.engine)
-        path = save(figure, data=picture.data, parameters=picture.parameters, **self._target)
-        return f"saved {escape(str(path))} with its .svg, .csv and .receipt.json"
+        parameters = picture.parameters | {"code": written(self.given, picture.code)}
+        path = save(figure, data=picture.data, parameters=parameters, caption=picture.words,
+                    **self._target)  # fmt: skip
+        receipt = path.with_name(f"{self._target['name']}.receipt.json")
+        written_too = json.loads(receipt.read_text(encoding="utf-8"))["written"]
+        names = ", ".join([path.name, *sorted({*written_too} - {path.name}), receipt.name])
+        return f"saved {escape(names)} in {escape(str(path.parent))}"
 
-    def _values(self) -> dict:
-        return {name: control.value for name, control in self._controls.items()}
+    def _present(self, values: dict | None = None) -> Picture:
+        values = self.state() if values is None else values
+        return self.picture(values, self.moved(values))
 
-    def _present(self) -> Picture:
-        values = self._values()
-        moved = {name for name, value in values.items() if differs(value, self._at_start[name])}
-        return self.picture(values, moved)
+    # --- what stands there ------------------------------------------------------------------------
+
+    def _buttons(self) -> list:
+        export = named(Button(description="Save figure", icon="download"), "wb-export")
+        export.tooltip = "write the figure, its data and its receipt into the figures' folder"
+        export.on_click(lambda _: self._press(self._save))
+        reset = named(Button(description="Reset", icon="undo"), "wb-reset")
+        reset.tooltip = "move every control back to where it started"
+        reset.on_click(lambda _: self._press(self._reset))
+        return [export, reset, named(HTML(COPY), "wb-copy")]
+
+    def _press(self, action):
+        with _ONE_AT_A_TIME:
+            self._show(action)
+
+    def _reset(self) -> str:
+        self._place(self._at_start)
+        return self._redraw()
+
+    def _row(self, name: str):
+        control = self._controls[name]
+        made_anew = name in self.late and not isinstance(control, Dropdown)
+        return HBox([control]) if made_anew else control
+
+    def _static(self, wanted: Mapping) -> Static:
+        unknown = [name for name in wanted if name not in self._controls]
+        if unknown:
+            expected = ", ".join(self._controls)
+            raise ValueError(f"static: expected controls {expected}; got {shown(unknown[0])}")
+        now = self.state()
+        places = {name: _positions(self._controls[name], wanted[name]) for name in wanted}
+        places = _fewer({name: each for name, each in places.items() if len(each) > 1}, now)
+        cells = [
+            self._cell(now | dict(zip(places, values, strict=True)))
+            for values in itertools.product(*places.values())
+        ]
+        axes = [_axis(self._controls[name], each, now[name]) for name, each in places.items()]
+        fixed = {
+            control.description: _in_words(control, now[name])
+            for name, control in self._controls.items()
+            if name not in places
+        }
+        return static_page(axes, cells, fixed, self._target["name"])
+
+    def _cell(self, values: dict) -> Cell:
+        """Return what stands at a place of the grid, or why nothing can."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the place, not of the page
+                picture = self._present(values)
+                with mpl.rc_context(self._paper):
+                    figure = _figure(picture, self.engine)
+                    figure.canvas.draw()
+        except Exception as error:
+            return Cell(why=f"Cannot be shown here. {type(error).__name__}: {error}")
+        png = palette(np.asarray(figure.canvas.buffer_rgba()))
+        return Cell(png, _alt(figure, picture), escape(picture.words), picture.below)
+
+
+def static_of(model_id: str) -> str:
+    """Return the static HTML of the live explorer with a model_id; ValueError where there is none.
+
+    For pages made of a notebook, whose widgets are known by their model_id.
+    """
+    if model_id not in _LIVE:
+        raise ValueError(f"static_of: expected the model_id of an explorer, got {shown(model_id)}")
+    return _LIVE[model_id].static().html
 
 
 def differs(value, start) -> bool:
     """Whether a control was moved; the page may give back a number with other last digits."""
+    if isinstance(value, tuple) and isinstance(start, tuple):
+        return any(map(differs, value, start))
     if isinstance(value, float) and isinstance(start, float):
         return abs(value - start) > 1e-6 * max(abs(value), abs(start))
     return value != start
@@ -125,3 +320,90 @@ def _figure(picture: Picture, engine: str) -> Figure:
     FigureCanvasAgg(figure)
     picture.draw(figure)
     return figure
+
+
+def _alt(figure: Figure, picture: Picture) -> str:
+    return picture.words
+
+
+def _put(control, value, name: str):
+    """Move a control; ValueError where it has no such position."""
+    try:
+        control.value = tuple(value) if isinstance(control.value, tuple) else value
+    except TraitError:
+        pass
+    if differs(control.value, tuple(value) if isinstance(control.value, tuple) else value):
+        raise ValueError(f"restore: {name}: it has no position {shown(value)}")
+
+
+def _extent(control):
+    """Return what a control can be moved to."""
+    return getattr(control, "options", None) or control.max
+
+
+# --- positions of a static page -------------------------------------------------------------------
+
+
+def _positions(control, wanted) -> list:
+    """Return the positions wanted of a control, with the one where it stands; all for None."""
+    if wanted is None and isinstance(control, Checkbox):
+        return [False, True]
+    if wanted is None:
+        wanted = _values(control) or range(control.min, control.max + 1)
+    known = _values(control)
+    found = [value for value in wanted if known is None or value in known]
+    now = control.value
+    if not any(not differs(value, now) for value in found):
+        found.append(now)
+    return found if known is not None and not _ordered(control) else sorted(found)
+
+
+def _values(control) -> list | None:
+    """Return the values that a control offers, or None for one that moves freely."""
+    options = getattr(control, "options", None)
+    if options is None or isinstance(control.value, tuple):
+        return None
+    return [each[1] if isinstance(each, tuple) else each for each in options]
+
+
+def _ordered(control) -> bool:
+    return not isinstance(control, Dropdown | Checkbox)
+
+
+def _fewer(places: dict, now: dict) -> dict:
+    """Return as many positions of each control as make at most PICTURES, the first keeping most."""
+    places = dict(places)
+    while prod(map(len, places.values())) > PICTURES:
+        most = max(map(len, places.values()))
+        name = [name for name, each in places.items() if len(each) == most][-1]
+        places[name] = _thinned(places[name], now[name])
+        if len(places[name]) == 1:
+            del places[name]
+    return places
+
+
+def _thinned(values: list, now) -> list:
+    """Return the values without one of them, not the one where the control stands."""
+    others = [value for value in values if differs(value, now)]
+    dropped = others[len(others) // 2] if len(others) > 1 else others[0]
+    return [value for value in values if value is not dropped]
+
+
+def _axis(control, values: list, now) -> Axis:
+    start = next(i for i, value in enumerate(values) if not differs(value, now))
+    look = "checkbox" if isinstance(control, Checkbox) else "range"
+    look = "select" if isinstance(control, Dropdown) else look
+    positions = [_in_words(control, value) for value in values]
+    return Axis(control.description, control.tooltip or "", positions, start, look)
+
+
+def _in_words(control, value) -> str:
+    """Return a position as the page writes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " to ".join(_in_words(control, each) for each in value)
+    for option in getattr(control, "options", None) or ():
+        if isinstance(option, tuple) and option[1] == value:
+            return str(option[0])
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

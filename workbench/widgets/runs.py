@@ -12,6 +12,7 @@ from ..iterations import iterations
 from ..lanes import Lanes, lanes
 from ..units import format_seconds
 from .base import CONTROL, Explorer, Picture
+from .code import call, drawn
 
 ALL = "all"
 
@@ -31,12 +32,21 @@ class RunExplorer(Explorer):
     """Controls for what is looked at of a run, its picture, and what runs longest in it."""
 
     engine = "none"  # axes that stay in place, drawn in half the time
+    given = "run, the Run or its EVENTS, as it was given to the explorer"
+    late = ("iteration", "stream")
+    grid = {
+        "iteration": None,
+        "rank": None,
+        "shown": ((0.0, 100.0), (0.0, 25.0), (25.0, 50.0), (50.0, 75.0), (75.0, 100.0)),
+    }
 
     def __init__(self, run, target: tuple):
         events = getattr(run, "events", run)
         table = iterations(events)
         ranks = table["rank"].drop_duplicates()
-        numbers = {"unknown" if pd.isna(r) else str(r): None if pd.isna(r) else r for r in ranks}
+        numbers = {
+            "unknown" if pd.isna(r) else str(r): None if pd.isna(r) else int(r) for r in ranks
+        }
         self._lanes = lru_cache(maxsize=32)(
             lambda rank, iteration: lanes(events, numbers[rank], iteration)
         )
@@ -44,25 +54,36 @@ class RunExplorer(Explorer):
             label: [int(i) for r, i in table[["rank", "iteration"]].values if _same(r, rank)]
             for label, rank in numbers.items()
         }
-        start = next(iter(numbers))
-        controls = {
-            "rank": Dropdown(options=list(numbers), description="rank", **CONTROL),
-            "iteration": Dropdown(
-                options=self._iterations[start], description="iteration", **CONTROL
-            ),
-            "stream": Dropdown(options=[ALL], description="stream or thread", **CONTROL),
-            "shown": FloatRangeSlider(value=(0.0, 100.0), description="shown (% of its time)",
-                                      readout_format=".1f", **CONTROL),
-        }  # fmt: skip
-        self._fit(controls)
-        for each in ("rank", "iteration"):  # before the frame's own, which redraws
-            controls[each].observe(lambda _: self._quiet or self._fit(controls), "value")
+        self._numbers = numbers
+        rank = Dropdown(options=list(numbers), tooltip="the worker that is looked at", **CONTROL)
+        iteration = Dropdown(
+            options=self._iterations[rank.value], tooltip="the iteration of that worker", **CONTROL
+        )
+        stream = Dropdown(options=[ALL], tooltip="where work ran: everywhere, or in one", **CONTROL)
+        rank.description, iteration.description = "rank", "iteration"
+        stream.description = "stream or thread"
+        part = FloatRangeSlider(
+            value=(0.0, 100.0),
+            description="shown (% of its time)",
+            tooltip="from where to where the iteration is shown, in % of its time",
+            readout_format=".1f",
+            **CONTROL,
+        )
+        controls = {"rank": rank, "iteration": iteration, "stream": stream, "shown": part}
         super().__init__(controls, *target)
+
+    def follow(self, moved: set):
+        """Let the controls offer what the rank and the iteration have."""
+        if moved & {"rank", "iteration"}:
+            rank, iteration, stream, _ = self._controls.values()
+            _offer(iteration, self._iterations[rank.value])
+            found = self._lanes(rank.value, iteration.value)
+            _offer(stream, [ALL, *found.spans["lane"].unique()])
 
     @property
     def lanes(self) -> Lanes:
         """The Lanes of the rank, the iteration and the stream that are seen."""
-        return self._seen(self._values())
+        return self._seen(self.state())
 
     def picture(self, values: dict, moved: set) -> Picture:
         """Return the picture of what the controls ask for."""
@@ -74,20 +95,26 @@ class RunExplorer(Explorer):
             _words(seen, values, low, high),
             values | {"shown_s": [low, high]},
             _table(seen.longest(low, high)),
+            self._code_of(values),
         )
 
     def _seen(self, values: dict) -> Lanes:
+        if values["iteration"] not in self._iterations[values["rank"]]:
+            raise ValueError(f"rank {values['rank']} has no iteration {values['iteration']}")
         found = self._lanes(values["rank"], values["iteration"])
-        return found if values["stream"] == ALL else found.of(values["stream"])
+        stream = values["stream"]
+        if stream != ALL and stream not in set(found.spans["lane"]):
+            raise ValueError(f"rank {values['rank']} has no {stream} in this iteration")
+        return found if stream == ALL else found.of(stream)
 
-    def _fit(self, controls: dict):
-        """Let the controls offer what the rank and the iteration have, without a redraw."""
-        self._quiet = True
-        rank, iteration, stream, _ = controls.values()
-        _offer(iteration, self._iterations[rank.value])
-        found = self._lanes(rank.value, iteration.value)
-        _offer(stream, [ALL, *found.spans["lane"].unique()])
-        self._quiet = False
+    def _code_of(self, values: dict) -> str:
+        one = "" if values["stream"] == ALL else f".of({values['stream']!r})"
+        low, high = values["shown"]
+        seen = call("lanes", "run", repr(self._numbers[values["rank"]]), repr(values["iteration"]))
+        return f"""seen = {seen}{one}
+low, high = ({low!r} / 100 * seen.duration_s, {high!r} / 100 * seen.duration_s)
+table = seen.spans[(seen.spans["end_s"] > low) & (seen.spans["start_s"] < high)]
+{drawn("draw_run(ax, seen, zoom=(low, high))")}"""
 
 
 def _same(a, b) -> bool:

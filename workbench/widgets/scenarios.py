@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 
 import traitlets
 from ipywidgets import Dropdown, FloatLogSlider, SelectionSlider
@@ -11,8 +12,17 @@ from ..schedules.scenario import count
 from ..timeline import Prediction, Scenario
 from ..units import GBIT, MIB, US, format_seconds
 from .base import CONTROL, Explorer, Picture
+from .code import call
 
 WORKERS = [2**k for k in range(11)]  # 1 to 1,024
+AS_GIVEN = "as given"  # a policy of the scenario's own
+TOLD = {  # the controls, and their tooltips
+    "bandwidth": "bandwidth of the link in Gbit/s, 1/beta",
+    "latency": "latency of a message hop in us, alpha",
+    "bucket": "size in MiB at which DDP closes a bucket; counts where fusion is DDP buckets",
+    "workers": "number of workers that train together",
+    "fusion": "which gradients travel in one message",
+}
 
 
 def words(prediction: Prediction) -> str:
@@ -33,11 +43,16 @@ class ScenarioExplorer(Explorer):
     """Sliders of a scenario, a picture of what they say, a line of numbers, "Save figure".
 
     `scenario` is the scenario of the sliders' present positions; it can be observed.
-    drawn(scenario, policies) gives its Picture, policies by label; `more` are further controls,
-    above the others.
+    drawn(scenario, policies, values) gives its Picture, policies by label, whose code begins where
+    `explored` is the scenario; `more` are further controls, above the others.
     """
 
     scenario = traitlets.Any()
+    grid = {
+        "bandwidth": (1.0, 10.0, 40.0, 100.0, 400.0),
+        "workers": (2, 8, 32, 128),
+        "fusion": None,
+    }
 
     def __init__(self, scenario: Scenario, drawn, name: str, folder, inputs, **more):
         if not isinstance(scenario, Scenario):
@@ -45,28 +60,62 @@ class ScenarioExplorer(Explorer):
             got = type(scenario).__name__
             raise ValueError(f"explore: expected a Scenario, got {got}; pass {advice}")
         self._start, self._drawn = scenario, drawn
+        self._wanted = lru_cache(maxsize=8)(self._made)
         super().__init__(more | _controls(scenario), name, folder, inputs)
 
     def picture(self, values: dict, moved: set) -> Picture:
-        """Return the picture of the scenario that the sliders say.
+        """Return the picture of the scenario that the sliders say."""
+        scenario, policies = self.wanted(values)
+        picture = self._drawn(scenario, policies, values)
+        code = f"explored = {in_code(self._start, scenario, values, moved)}\n{picture.code}"
+        return replace(picture, code=code, found={"scenario": scenario})
+
+    def wanted(self, values: dict) -> tuple[Scenario, dict]:
+        """Return the scenario that the sliders say, and the policies compared, by label.
 
         What nobody moved keeps the start's own value to the last bit.
         """
-        link = self._start.all_reduce.link
-        if "bandwidth" in moved:
-            link = replace(link, beta=1 / (values["bandwidth"] * GBIT))
-        if "latency" in moved:
-            link = replace(link, alpha=values["latency"] * US)
+        return self._wanted(*(values[name] for name in TOLD))
+
+    def _made(self, *places) -> tuple[Scenario, dict]:
+        values = dict(zip(TOLD, places, strict=True))
+        moved = self.moved(values)
         policies = _policies(self._start, values["bucket"] if "bucket" in moved else None)
         scenario = replace(
-            self._start,
+            moved_to(self._start, values, moved),
             n_workers=values["workers"],
-            all_reduce=replace(self._start.all_reduce, link=link),
             fusion=policies[values["fusion"]],
         )
-        picture = self._drawn(scenario, policies)
-        self.scenario = scenario
-        return picture
+        return scenario, policies
+
+
+def moved_to(scenario: Scenario, values: dict, moved: set) -> Scenario:
+    """Return the scenario with the link of the sliders that were moved."""
+    if not moved & {"bandwidth", "latency"}:
+        return scenario
+    link = scenario.all_reduce.link
+    if "bandwidth" in moved:
+        link = replace(link, beta=1 / (values["bandwidth"] * GBIT))
+    if "latency" in moved:
+        link = replace(link, alpha=values["latency"] * US)
+    return replace(scenario, all_reduce=replace(scenario.all_reduce, link=link))
+
+
+def in_code(start: Scenario, scenario: Scenario, values: dict, moved: set) -> str:
+    """Return the call that makes a scenario of the start's, in the units of the sliders moved."""
+    link, changes = [], []
+    if "bandwidth" in moved:
+        link.append(f"beta=1 / ({values['bandwidth']!r} * GBIT)")
+    if "latency" in moved:
+        link.append(f"alpha={values['latency']!r} * US")
+    if scenario.n_workers != start.n_workers:
+        changes.append(f"n_workers={scenario.n_workers!r}")
+    if link:
+        made = call("replace", "scenario.all_reduce.link", *link)
+        changes.append(f"all_reduce={call('replace', 'scenario.all_reduce', f'link={made}')}")
+    if scenario.fusion != start.fusion:
+        changes.append(f"fusion={scenario.fusion!r}")
+    return call("replace", "scenario", *changes) if changes else "scenario"
 
 
 def _controls(scenario: Scenario) -> dict:
@@ -81,22 +130,22 @@ def _controls(scenario: Scenario) -> dict:
     policies = _policies(scenario, None)
     workers = sorted({*WORKERS, int(scenario.n_workers)})
     chosen = next(label for label, policy in policies.items() if policy == scenario.fusion)
-    shared = CONTROL
+    latency, bucket = cost.link.alpha / US, _buckets(scenario).cap_bytes / MIB
     return {
-        "bandwidth": _log_slider("bandwidth (Gbit/s)", bandwidth, 0.1, 1000, shared),
-        "latency": _log_slider("latency (us a hop)", cost.link.alpha / US, 0.1, 1000, shared),
-        "bucket": _log_slider("bucket size (MiB)", _buckets(scenario).cap_bytes / MIB, 0.25, 256,
-                              shared),
+        "bandwidth": _log_slider("bandwidth (Gbit/s)", bandwidth, 0.1, 1000, TOLD["bandwidth"]),
+        "latency": _log_slider("latency (us a hop)", latency, 0.1, 1000, TOLD["latency"]),
+        "bucket": _log_slider("bucket size (MiB)", bucket, 0.25, 256, TOLD["bucket"]),
         "workers": SelectionSlider(options=workers, value=int(scenario.n_workers),
-                                   description="workers", **shared),
-        "fusion": Dropdown(options=list(policies), value=chosen, description="fusion", **shared),
+                                   description="workers", tooltip=TOLD["workers"], **CONTROL),
+        "fusion": Dropdown(options=list(policies), value=chosen, description="fusion",
+                           tooltip=TOLD["fusion"], **CONTROL),
     }  # fmt: skip
 
 
 STEP = 0.05  # decades: a step of a logarithmic slider is 12 %
 
 
-def _log_slider(description: str, value: float, low: float, high: float, shared: dict):
+def _log_slider(description: str, value: float, low: float, high: float, tooltip: str):
     """A logarithmic slider whose range takes the value in; a value of 0 stands at the low end.
 
     The page rounds a slider to whole steps from its low end, so the ends lie whole steps from the
@@ -107,8 +156,16 @@ def _log_slider(description: str, value: float, low: float, high: float, shared:
         max(0, math.ceil(math.log10(ratio) / STEP)) for ratio in (value / low, high / value)
     )
     place = math.log10(value)
-    return FloatLogSlider(value, min=place - down * STEP, max=place + up * STEP, step=STEP,
-                          readout_format=".3r", description=description, **shared)  # fmt: skip
+    return FloatLogSlider(
+        value,
+        min=place - down * STEP,
+        max=place + up * STEP,
+        step=STEP,
+        readout_format=".3r",
+        description=description,
+        tooltip=tooltip,
+        **CONTROL,
+    )
 
 
 def _buckets(scenario: Scenario) -> DDPBuckets:
@@ -123,7 +180,7 @@ def _policies(scenario: Scenario, bucket_mib: float | None) -> dict:
         buckets = DDPBuckets(min(buckets.first_bytes, cap), cap)
     known = {"per tensor": PerTensor(), "DDP buckets": buckets, "one message": OneMessage()}
     own = isinstance(scenario.fusion, DDPBuckets) or scenario.fusion in known.values()
-    return known if own else known | {"as given": scenario.fusion}
+    return known if own else known | {AS_GIVEN: scenario.fusion}
 
 
 def parameters(scenario: Scenario) -> dict:

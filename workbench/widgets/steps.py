@@ -1,5 +1,6 @@
 """Explore the recursion: the timeline message by message, and which branch of the maximum won."""
 
+from functools import lru_cache
 from html import escape
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..schedules.scenario import count
 from ..timeline import Prediction, Scenario, predict
 from ..units import format_seconds
 from .base import CONTROL, Picture
+from .code import drawn
 from .scenarios import ScenarioExplorer, parameters, words
 
 BRANCHES = {  # of the maximum, in the order in which they win a tie
@@ -37,13 +39,27 @@ class StepExplorer(ScenarioExplorer):
 
     engine = "none"  # axes that stay in place, and a third of the time less
 
+    late = ("step",)
+    grid = {"step": None, "bandwidth": (1.0, 10.0, 40.0, 100.0, 400.0)}
+
     def __init__(self, scenario: Scenario, name: str, folder, inputs):
-        step = IntSlider(0, 0, 0, description="up to message", **CONTROL)
+        tooltip = "the messages up to this one, counted from 0 in the order they are sent"
+        step = IntSlider(0, 0, 0, description="up to message", tooltip=tooltip, **CONTROL)
+        self._predict = lru_cache(maxsize=8)(predict)
         super().__init__(scenario, self._picture_of, name, folder, inputs, step=step)
 
-    def _picture_of(self, scenario: Scenario, policies: dict) -> Picture:
-        prediction = predict(scenario)
-        steps, step = prediction.explain(), self._step(len(prediction.timeline))
+    def follow(self, moved: set):
+        """Let the step go through the messages there are; at the last it stays at the last."""
+        slider = self._controls["step"]
+        at_end = slider.value == slider.max
+        slider.max = len(self._predict(self.wanted(self.state())[0]).timeline) - 1
+        slider.value = slider.max if at_end else slider.value
+
+    def _picture_of(self, scenario: Scenario, policies: dict, values: dict) -> Picture:
+        prediction, step = self._predict(scenario), values["step"]
+        steps, n_messages = prediction.explain(), len(prediction.timeline)
+        if step >= n_messages:
+            raise ValueError(f"step: expected one of {count(n_messages, 'message')}, got {step}")
         backward_s = scenario.backward_s + prediction.slowed_s
         return Picture(
             lambda figure: _draw(figure, steps, step, backward_s),
@@ -51,16 +67,16 @@ class StepExplorer(ScenarioExplorer):
             words(prediction),
             parameters(scenario) | {"step": step},
             _told(prediction, steps[: step + 1], backward_s),
+            _code(step),
         )
 
-    def _step(self, n_messages: int) -> int:
-        """Return the message to show, the slider's range being that of n_messages."""
-        slider = self._controls["step"]
-        at_end, self._quiet = slider.value == slider.max, True
-        slider.max = n_messages - 1
-        slider.value = slider.max if at_end else slider.value
-        self._quiet = False
-        return slider.value
+
+def _code(step: int) -> str:
+    return f"""prediction = predict(explored)
+steps = prediction.explain()
+table = steps[: {step} + 1]
+backward_s = explored.backward_s + prediction.slowed_s
+{drawn(f"draw_step(ax, steps, {step}, backward_s)")}"""
 
 
 def _told(prediction: Prediction, so_far: pd.DataFrame, backward_s: float) -> str:

@@ -1,0 +1,57 @@
+"""Python text that does again what an explorer shows: what was chosen, and the calls that draw."""
+
+import ast
+from textwrap import indent
+
+IMPORTS = {  # where each name that such text may use is at home
+    "dataclasses": ("replace",),
+    "matplotlib.pyplot": ("plt",),
+    "numpy": ("np",),
+    "pandas": ("pd",),
+    "workbench.costs": (
+        "FlatRing", "HalvingDoubling", "Hierarchical", "Interpolated", "Link", "Piecewise", "Ring",
+        "Tree",
+    ),
+    "workbench.figures": (
+        "draw_comparison", "draw_fit", "draw_fusion_curve", "draw_residuals", "draw_run",
+        "draw_scaling", "draw_step", "draw_timeline", "paper",
+    ),
+    "workbench.fits": ("curves", "fit_collective", "residuals"),
+    "workbench.fusion": (
+        "DDPBuckets", "DeepSpeedBuckets", "FixedBuffer", "HorovodFusion", "MergedGradients",
+        "OneMessage", "OptimalFusion", "PerTensor", "Plan",
+    ),
+    "workbench.lanes": ("lanes",),
+    "workbench.optimum": ("headroom", "loss_curve", "optimal"),
+    "workbench.timeline": ("predict", "sweep"),
+    "workbench.units": ("GBIT", "MIB", "US"),
+    "workbench.whatif": ("Together", "ablate", "compare"),
+}  # fmt: skip
+SHORT = {"plt": "import matplotlib.pyplot as plt", "np": "import numpy as np",
+         "pd": "import pandas as pd"}  # fmt: skip
+WIDTH = 88  # columns: a call that is longer stands on several lines
+
+
+def written(given: str, body: str) -> str:
+    """Return the text of a cell: what is given, in a comment; the imports that body needs; body."""
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    lines = [SHORT[name] for name in SHORT if name in used]
+    for module, names in IMPORTS.items():
+        found = [name for name in names if name in used and name not in SHORT]
+        if found:
+            lines.append(f"from {module} import {', '.join(found)}")
+    return "\n".join([f"# given: {given}", *lines, "", body.strip(), ""])
+
+
+def call(name: str, *arguments: str) -> str:
+    """Return a call, an argument a line where it is long."""
+    flat = f"{name}({', '.join(arguments)})"
+    if len(flat) <= WIDTH and "\n" not in flat:
+        return flat
+    lines = "".join(f"{each},\n" for each in arguments)
+    return f"{name}(\n{indent(lines, '    ')})"
+
+
+def drawn(body: str, settings: str = "") -> str:
+    """Return the lines that draw on one axes in the paper's size."""
+    return f"with plt.rc_context(paper({settings})):\n    fig, ax = plt.subplots()\n    {body}"
