@@ -1,4 +1,4 @@
-"""A real JupyterLab for the browser tests: on loopback, without any state of the user's."""
+"""A real JupyterLab, Voila and Chromium for tests: on loopback, without any state of the user's."""
 
 import json
 import os
@@ -14,6 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from playwright.sync_api import sync_playwright
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update",
+         "--disable-dev-shm-usage"]  # fmt: skip
+TEMPLATES = Path(__file__).parent / "voila"  # a JUPYTER_PATH
 FOLDERS = (
     "JUPYTER_CONFIG_DIR",
     "JUPYTER_DATA_DIR",
@@ -59,25 +67,73 @@ RUN_ALL = """limit => Promise.race([
 
 
 @contextmanager
+def chromium() -> Iterator:
+    """Start the browser; without one the test fails in CI and is skipped elsewhere."""
+    if not CHROMIUM.exists():
+        reason = f"{CHROMIUM} is missing: apt-get install chromium"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def watched(browser, problems: list, **options):
+    """Open a page that adds whatever it complains of to `problems`."""
+    page = browser.new_page(viewport={"width": 1300, "height": 1300}, **options)
+    page.on("pageerror", lambda error: problems.append(f"page: {error}"))
+    page.on("requestfailed", lambda request: problems.append(f"request: {request.url}"))
+    page.on("console", lambda line: line.type == "error" and problems.append(line.text))
+    return page
+
+
+@contextmanager
 def lab(root: Path, state: Path) -> Iterator[tuple[str, str]]:
     """Serve the folder `root` and yield (address, token); all that Jupyter writes is in `state`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    token, address = secrets.token_hex(16), f"http://127.0.0.1:{port}"
+    port, token = _free_port(), secrets.token_hex(16)
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
-        f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
+        "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+        "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={root}", "--expose-app-in-browser", "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    with _served(command, f"{address}/api/status?token={token}", state):
+        yield address, token
+
+
+@contextmanager
+def voila(root: Path, state: Path) -> Iterator[str]:
+    """Serve the notebooks of a folder as pages with widgets, and yield the address.
+
+    Voila's own template asks a public host for its icons; that of tests/voila leaves this out.
+    """
+    port = _free_port()
+    command = [
+        "voila", str(root), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1",
+        "--template=offline", "--show_tracebacks=True",
+    ]  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    with _served(command, f"{address}/voila/static/voila.js", state, JUPYTER_PATH=str(TEMPLATES)):
+        yield address
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def _served(command: list[str], address: str, state: Path, **extra: str) -> Iterator:
     log = state / "server.log"
     with log.open("wb") as out:
-        server = subprocess.Popen(command, env=_environment(state), stdin=subprocess.DEVNULL,
-                                  stdout=out, stderr=out, start_new_session=True)  # fmt: skip
+        server = subprocess.Popen([sys.executable, "-m", *command], env=_environment(state) | extra,
+                                  stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                  start_new_session=True)  # fmt: skip
         try:
-            _wait(server, f"{address}/api/status?token={token}", log)
-            yield address, token
+            _wait(server, address, log)
+            yield
         finally:
             _stop(server)
 
@@ -113,13 +169,13 @@ def _wait(server, address: str, log: Path, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if server.poll() is not None:
-            raise RuntimeError(f"JupyterLab ended at its start:\n{log.read_text()[-3000:]}")
+            raise RuntimeError(f"the server ended at its start:\n{log.read_text()[-3000:]}")
         try:
             with urllib.request.urlopen(address, timeout=1):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
-    raise TimeoutError(f"JupyterLab did not answer in {seconds} s:\n{log.read_text()[-3000:]}")
+    raise TimeoutError(f"the server did not answer in {seconds} s:\n{log.read_text()[-3000:]}")
 
 
 def _stop(server) -> None:
