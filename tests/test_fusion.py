@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import fusion
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor, Timed, fuse, partition
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -174,3 +175,13 @@ def test_an_empty_gradient_stays_one_piece():
 def test_pieces_have_a_size(size):
     with pytest.raises(ValueError, match="partition piece_bytes: expected .*bytes"):
         partition(gradients([5]), size)
+
+
+def test_the_columns_alone_are_plain_arrays():
+    table = pd.DataFrame({"name": list("abcd"), "nbytes": [5, 7, 9, 11], "ready_s": [1, 2, 3, 4.0]})
+    columns = fusion.buckets(table, DDPBuckets(4, 8))
+    assert {name: values.tolist() for name, values in columns.items()} == {
+        "n_gradients": [1, 2, 1],
+        "nbytes": [5, 16, 11],
+        "ready_s": [1.0, 3.0, 4.0],
+    }

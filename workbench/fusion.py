@@ -39,6 +39,7 @@ __all__ = [
     "Plan",
     "Timed",
     "check_gradients",
+    "buckets",
     "check_piece",
     "fuse",
     "partition",
@@ -55,8 +56,15 @@ def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
     Raises ValueError for an incomplete GRADIENTS table (see check_gradients), or when the policy
     is a class or does not return bucket numbers as the module describes them.
     """
+    return pd.DataFrame(buckets(check_gradients(gradients), policy))
+
+
+def buckets(gradients: pd.DataFrame, policy) -> dict[str, np.ndarray]:
+    """Return the columns of `fuse` for GRADIENTS that have been checked: many policies, one check.
+
+    Raises ValueError as fuse does for a policy.
+    """
     check_callable(policy, "fusion", "DDPBuckets()")
-    check_gradients(gradients)
     grouped = policy(gradients.copy(deep=False))  # what a policy writes there is its own
     timed = grouped if isinstance(grouped, Timed) else Timed(grouped, None)
     bucket = _bucket_numbers(timed.numbers, gradients, policy)
@@ -72,7 +80,7 @@ def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
                 f"{shown(policy)}: expected a launch for each of {len(n_gradients)} messages, got "
                 f"{columns['launch_s'].size}"
             )
-    return pd.DataFrame(columns)
+    return columns
 
 
 def partition(gradients: pd.DataFrame, piece_bytes: int) -> pd.DataFrame:
@@ -153,6 +161,15 @@ def _refuse(gradients: pd.DataFrame, column: str, wrong: np.ndarray, expected: s
         raise ValueError(f"gradients: {column} of row {row}: expected {expected}; got {got}")
 
 
+def _by_type(bucket: np.ndarray, gradients: pd.DataFrame):
+    """Yield the numbers of the gradients of each type of data."""
+    if "dtype" not in gradients:
+        yield bucket
+        return
+    types = np.array(kinds(gradients))
+    yield from (bucket[types == kind] for kind in np.unique(types))
+
+
 def _bucket_numbers(bucket, gradients: pd.DataFrame, policy) -> np.ndarray:
     """Return a policy's numbers, or raise ValueError unless each type's rise over 0, 1, 2 ..."""
     bucket, n = np.asarray(bucket), len(gradients)
@@ -161,10 +178,9 @@ def _bucket_numbers(bucket, gradients: pd.DataFrame, policy) -> np.ndarray:
             f"{shown(policy)}: expected one bucket number for each of {n} gradients, "
             f"got shape {bucket.shape}"
         )
-    types, wrong = np.array(kinds(gradients)), bucket.dtype.kind not in "iuf"
-    used = np.unique(bucket)
+    used, wrong = np.unique(bucket), bucket.dtype.kind not in "iuf"
     wrong = wrong or not np.array_equal(used, np.arange(len(used)))
-    if wrong or any((np.diff(bucket[types == kind]) < 0).any() for kind in np.unique(types)):
+    if wrong or any((np.diff(each) < 0).any() for each in _by_type(bucket, gradients)):
         raise ValueError(
             f"{shown(policy)}: expected bucket numbers 0, 1, 2 ... over consecutive gradients, "
             f"got {bucket[:12].tolist()}"

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from ..costs import LinkCost
-from ..fusion import fuse
+from ..fusion import buckets, check_gradients
 from .queues import after_backward, beyond_compute, share
 from .scenario import (
     FIELDS,
@@ -69,28 +68,30 @@ class Grid:
         groups = np.ravel_multi_index([self.at[name] for name in deciding], shape)
         order = np.argsort(groups, kind="stable")
         cuts = np.flatnonzero(np.diff(groups[order])) + 1
-        parts, cut = [], {}
+        parts, checked, cut = [], {}, {}
         for rows in np.split(order, cuts):
-            which = self.at["gradients"][rows[0]], self.at["fusion"][rows[0]]
+            table, policy = (int(self.at[name][rows[0]]) for name in deciding[:2])
             mine = [self.values[name][self.at[name][rows[0]]] for name in deciding]
             gradients, fusion, launch_s, n_streams, micro_batches = mine
-            if which not in cut:
-                cut[which] = fuse(gradients, fusion)
-            table = cut[which]
+            if table not in checked:
+                checked[table] = check_gradients(gradients)
+            if (table, policy) not in cut:
+                cut[table, policy] = buckets(gradients, fusion)
+            sent = cut[table, policy]
             self._refuse_times(rows, gradients["ready_s"].iloc[-1], micro_batches)
-            launches = host_launches(table, launch_s)
-            size = max(1, _BLOCK // len(table))
+            launches = host_launches(sent, launch_s)
+            size = max(1, _BLOCK // len(launches))
             for low in range(0, len(rows), size):
                 block = rows[low : low + size]
-                parts.append((self._part(block, table, launches, int(n_streams)), block))
+                parts.append((self._part(block, sent, launches, int(n_streams)), block))
         return parts
 
-    def _part(self, rows: np.ndarray, table: pd.DataFrame, launches, n_streams: int) -> Part:
+    def _part(self, rows: np.ndarray, sent: dict, launches, n_streams: int) -> Part:
         used, which = np.unique(self.at["all_reduce"][rows], return_inverse=True)
         names = ("n_workers", "overlap", "backward_s", "slowdown")
         return Part(
-            table["nbytes"].to_numpy(),
-            table["ready_s"].to_numpy(),
+            sent["nbytes"],
+            sent["ready_s"],
             launches,
             n_streams,
             [self.values["all_reduce"][i] for i in used.tolist()],

@@ -222,15 +222,16 @@ def times_are_doubtful(one_worker_s, backward_s, micro_batches):
     return micro_batches * backward_s < _OTHER_UNIT * one_worker_s
 
 
-def host_launches(buckets: pd.DataFrame, launch_s) -> np.ndarray:
+def host_launches(buckets, launch_s) -> np.ndarray:
     """Return the host's launch of each bucket's message, s since backward began, shape (K,).
 
     The later of a scenario's launch_s and the column launch_s that a policy with a clock adds.
     """
-    launch = one_each(launch_s, len(buckets), "launch_s")
+    n_buckets = len(buckets["nbytes"])  # of a table or of its columns
+    launch = one_each(launch_s, n_buckets, "launch_s")
     if "launch_s" not in buckets:
         return launch
-    return np.maximum(launch, one_each(buckets["launch_s"], len(buckets), "launch_s of buckets"))
+    return np.maximum(launch, one_each(buckets["launch_s"], n_buckets, "launch_s of buckets"))
 
 
 def seconds_alone(all_reduce, nbytes, n_workers) -> np.ndarray:
@@ -280,7 +281,12 @@ def check_scenario(scenario, caller: str):
 
 def one_each(values, n_buckets: int, name: str) -> np.ndarray:
     """Return the values as finite floats, one a bucket."""
-    found = np.asarray(pd.Series(values).to_numpy(float, na_value=np.nan))
+    if isinstance(values, float):
+        found = np.array([values])
+    elif isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == float:
+        found = values
+    else:
+        found = np.asarray(pd.Series(values).to_numpy(float, na_value=np.nan))
     if len(found) not in (1, n_buckets):
         raise ValueError(
             f"{name}: expected one number or {n_buckets}, one a bucket; got {len(found)}"
