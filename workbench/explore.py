@@ -73,7 +73,9 @@ def _scaling(scenario: Scenario, policies: dict, fitted_to: int | None) -> Pictu
     own = {label: "scenario.fusion" for label in policies if label == AS_GIVEN}
     curves = {label: repr(policy) for label, policy in policies.items()} | own
     code = [
-        f"policies = {{{', '.join(f'{label!r}: {text}' for label, text in curves.items())}}}",
+        "policies = {",
+        *(f"    {label!r}: {text}," for label, text in curves.items()),
+        "}",
         f"workers = {workers!r}",
         "table = sweep(explored, fusion=list(policies.values()), n_workers=workers)",
         "table = table.assign(fusion=[label for label in policies for _ in workers])",

@@ -27,20 +27,26 @@ IMPORTS = {  # where each name that such text may use is at home
     "workbench.units": ("GBIT", "MIB", "US"),
     "workbench.whatif": ("Together", "ablate", "compare"),
 }  # fmt: skip
-SHORT = {"plt": "import matplotlib.pyplot as plt", "np": "import numpy as np",
-         "pd": "import pandas as pd"}  # fmt: skip
+SHORT = {
+    "matplotlib.pyplot": "import matplotlib.pyplot as plt",
+    "numpy": "import numpy as np",
+    "pandas": "import pandas as pd",
+}
 WIDTH = 88  # columns: a call that is longer stands on several lines
 
 
 def written(given: str, body: str) -> str:
     """Return the text of a cell: what is given, in a comment; the imports that body needs; body."""
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    lines = [SHORT[name] for name in SHORT if name in used]
+    groups: dict[str, list[str]] = {"of Python": [], "of others": [], "of ours": []}
     for module, names in IMPORTS.items():
-        found = [name for name in names if name in used and name not in SHORT]
+        found = [name for name in names if name in used]
         if found:
-            lines.append(f"from {module} import {', '.join(found)}")
-    return "\n".join([f"# given: {given}", *lines, "", body.strip(), ""])
+            line = SHORT.get(module, f"from {module} import {', '.join(found)}")
+            ours = "of ours" if module.startswith("workbench") else "of others"
+            groups["of Python" if module == "dataclasses" else ours].append(line)
+    imports = "\n\n".join("\n".join(lines) for lines in groups.values() if lines)
+    return f"# given: {given}\n{imports}\n\n{body.strip()}\n"
 
 
 def call(name: str, *arguments: str) -> str:

@@ -43,7 +43,7 @@ setTimeout(tell, 0, 50);
 _HIDE = ".wb-explorer:not(.wb-shows) .wb-code {display: none} .wb-code pre {white-space: pre-wrap}"
 
 COPY = (
-    '<button type="button" class="jupyter-widgets jupyter-button widget-button" '
+    '<button type="button" class="jupyter-widgets jupyter-button widget-button" style="margin: 0" '
     'title="copy Python text that makes this picture again, and show it below" '
     f'onclick="{escape(_COPY)}"><i class="fa fa-copy center"></i> <span>Copy as code</span>'
     "</button>"

@@ -107,6 +107,6 @@ def _told(prediction: Prediction, so_far: pd.DataFrame, backward_s: float) -> st
 
 def _draw(figure, steps: pd.DataFrame, step: int, backward_s: float):
     left, right = 0.12, 0.97
-    place = {"left": left, "right": right, "bottom": 0.18, "top": 0.9}
+    place = {"left": left, "right": right, "bottom": 0.18, "top": 0.84}  # two rows of legend
     ax = draw_step(figure.subplots(gridspec_kw=place), steps, step, backward_s)
     ax.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
