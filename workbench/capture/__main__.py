@@ -1,0 +1,5 @@
+"""`python -m workbench.capture`."""
+
+from .command import main
+
+main()

@@ -1,0 +1,166 @@
+"""From a plan to a training run: DistributedDataParallel, or hooks of our own, in its messages."""
+
+import inspect
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..checks import check_callable, shown
+from ..fusion import Plan
+from ..settings import cap_list
+from ..units import MIB
+from .hooks import trained
+from .planned import Planned
+from .plans import Messages, grouped, in_order, table_of
+
+
+def apply_plan(
+    module: nn.Module,
+    plan,
+    gradients=None,
+    *,
+    group=None,
+    find_unused_parameters: bool = False,
+    broadcast_buffers: bool = True,
+    how: str = "auto",
+) -> nn.Module:
+    """Return the module wrapped for training in parallel, its gradients fused as planned.
+
+    Parameters
+    ----------
+    module : on its device, not wrapped; in a process group
+    plan : what optimal_fusion returns, or any policy such as FixedBuffer(64 * MIB)
+    gradients : the GRADIENTS the plan was made for, or just their names in that order. Where not
+        given, the order is that of the first backward, whose gradients all travel at its end; a
+        policy may then group by sizes alone
+    group : of processes; all of them by default
+    find_unused_parameters, broadcast_buffers : as in DistributedDataParallel. Messages with an
+        unused parameter leave when backward ends
+    how : "ddp" is DistributedDataParallel with bucket_cap_mb_list (torch 2.13 or later), "hooks"
+        is Planned, "auto" the former where its own rule makes exactly these messages of gradients
+        in the order given, and of one type of data, else the latter
+
+    The gradients are the means over workers. In fp32 they are DistributedDataParallel's to the
+    bit on two workers, whatever the plan, and on more where the messages are the same. Else gloo
+    and NCCL add up in an order that depends on a value's place in its message, and a mean may
+    differ by (n - 1) * eps / n * (sum over workers of the value's size), eps = 2**-23.
+
+    Raises ValueError for what cannot be sent so: a module wrapped already, with nothing to train,
+    of lazy, complex, sharded or sparse gradients, on several devices, different between workers;
+    for a plan of other gradients; and in backward for a parameter without a gradient unless
+    find_unused_parameters, or with two, as reentrant checkpoints make.
+    """
+    check_callable(plan, "plan", "Plan(counts=(2, 3))")
+    if how not in ("auto", "ddp", "hooks"):
+        raise ValueError(f'how: expected "auto", "ddp" or "hooks", got {shown(how)}')
+    _check(module)
+    _check_same(module, group)
+    if isinstance(plan, Plan):
+        plan(table_of(module, trained(module)))  # raises unless it covers them all
+    table = None if gradients is None else in_order(gradients, module)
+    caps = None
+    if how != "hooks" and table is not None and not find_unused_parameters:
+        caps = _caps(module, grouped(plan, table))
+    if caps:
+        on_gpu = next(module.parameters()).device.type == "cuda"
+        ids = [torch.cuda.current_device()] if on_gpu else None
+        options = {"process_group": group, "bucket_cap_mb_list": caps, "device_ids": ids}
+        if not broadcast_buffers:
+            options["broadcast_buffers"] = False
+        return DistributedDataParallel(module, **options)
+    if how == "ddp":
+        raise ValueError(
+            'how="ddp": bucket_cap_mb_list cannot make this plan here: it needs torch 2.13 or '
+            "later, the gradients in order, one type of data, messages that a limit can close, and "
+            'no unused parameters. Take how="hooks"'
+        )
+    order = None if table is None else table["name"].astype(str).tolist()
+
+    def messages(names: list[str]) -> Messages:
+        return grouped(plan, table_of(module, names) if table is None else table)
+
+    return Planned(
+        module,
+        messages,
+        order,
+        group=group,
+        find_unused_parameters=find_unused_parameters,
+        broadcast_buffers=broadcast_buffers,
+    )
+
+
+def messages_of(model: nn.Module) -> Messages:
+    """Return the names in each message of a wrapped module, in the order they are sent.
+
+    Of a DistributedDataParallel they are final after the second iteration; [] for any other module.
+    """
+    if isinstance(model, Planned):
+        return model.messages
+    if not isinstance(model, DistributedDataParallel):
+        return []
+    name_of = {id(parameter): name for name, parameter in trained(model).items()}
+    buckets = model.reducer._get_zeros_like_grad_buckets()
+    return [[name_of[id(p)] for p in bucket.parameters()] for bucket in buckets]
+
+
+def _caps(module: nn.Module, messages: Messages) -> list[float] | None:
+    """Return limits in MiB by which torch makes exactly these messages; None if there are none."""
+    found = trained(module)
+    order = [name for message in messages for name in message]
+    known = inspect.signature(DistributedDataParallel).parameters
+    if "bucket_cap_mb_list" not in known or len({p.dtype for p in found.values()}) > 1:
+        return None
+    table = table_of(module, order)
+    caps = cap_list(table, Plan(counts=tuple(map(len, messages))))[1].caps
+    made, _ = dist._compute_bucket_assignment_by_size([found[n] for n in order], list(caps))
+    same = [[order[index] for index in indices] for indices in made] == messages
+    return [cap / MIB for cap in caps] if same else None
+
+
+def _check(module: nn.Module) -> None:
+    """Raise ValueError for a module that a plan cannot be applied to."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise ValueError(
+            "apply_plan: expected a process group, got none: start with torchrun and call "
+            "torch.distributed.init_process_group() first"
+        )
+    if isinstance(module, Planned | DistributedDataParallel):
+        raise ValueError(f"module: expected it bare, got {shown(module)}; pass module.module")
+    found = trained(module)
+    if not found:
+        raise ValueError("module: it has no parameter that requires a gradient: nothing to send")
+    for name, parameter in found.items():
+        for kind, unfit in _unfit(parameter).items():
+            if unfit:
+                raise ValueError(f"module: {name} is {kind}, to which a plan cannot be applied")
+    devices = sorted({str(p.device) for p in found.values()})
+    if len(devices) > 1:
+        raise ValueError(f"module: expected one device, got {', '.join(devices)}")
+    for name, part in module.named_modules():
+        if getattr(part, "sparse", False) is True:
+            raise ValueError(f"module: {name} has sparse gradients; expected sparse=False")
+
+
+def _unfit(parameter: nn.Parameter) -> dict[str, bool]:
+    lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
+    return {
+        "not initialised (run a forward first)": lazy,
+        "complex": not lazy and parameter.is_complex(),
+        "sharded (a DTensor)": hasattr(parameter, "device_mesh"),
+        "on no device (meta)": not lazy and parameter.is_meta,
+    }
+
+
+def _check_same(module: nn.Module, group) -> None:
+    """Raise ValueError, on every worker, unless all have the same parameters to train."""
+    own = [(name, tuple(p.shape), str(p.dtype)) for name, p in trained(module).items()]
+    everyone = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, own, group=group)
+    for rank, other in enumerate(everyone):
+        if other != everyone[0]:
+            raise ValueError(
+                f"module: rank {rank} has other parameters than rank 0 ({len(other)} and "
+                f"{len(everyone[0])}, or other shapes); expected the same on all workers"
+            )

@@ -1,0 +1,55 @@
+"""How an iteration's time grows with the batch."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from ..checks import count
+from .folder import Table, rows_of
+from .machine import machine
+from .training import Times, Training
+from .workers import current
+from .workloads import Workload
+
+_WARM_UP = 2  # iterations
+_COLUMNS = ("batch", "iteration", *Times._fields[:-1], "seconds")
+
+
+def sweep_batches(
+    make: Callable[[int], Workload],
+    batches: Iterable[int],
+    path: str | Path,
+    *,
+    iterations: int = 10,
+) -> Path:
+    """Time iterations of one worker at several batch sizes and write them for fit_batch_time.
+
+    make : batch -> Workload; path : of the CSV; batch sizes it has already are left as they are.
+    Columns: batch (samples), iteration, data_s, forward_s, backward_s, update_s and seconds (all).
+    Raises ValueError for a batch that is no number from 1 up.
+    """
+    path, workers = Path(path), current()
+    batches = [count(batch, "batches", 1) for batch in batches]
+    count(iterations, "iterations", 1)
+    before = rows_of(path)
+    if len(before):
+        each = before["batch"].astype(int)
+        whole = each.value_counts()
+        before = before[each.map(whole) >= iterations]
+    done = set(before["batch"].astype(int)) if len(before) else set()
+    said = machine(workers)
+    comments = [
+        f"source: workbench.capture profile, {said['kind']}, {said['date']}",
+        f"hardware: {said['hardware']}",
+        "batch in samples a worker; times in s, parts on the device's clock",
+    ]
+    with Table(path, _COLUMNS, comments, before) as table:
+        for batch in tqdm(batches, desc="batches", unit="batch"):
+            if batch in done:
+                continue
+            training = Training(make(batch), workers)
+            times = [training.iterate() for _ in range(_WARM_UP + iterations)][_WARM_UP:]
+            for number, each in enumerate(times):
+                table.add([batch, number, *each])
+    return path

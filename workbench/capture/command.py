@@ -1,0 +1,156 @@
+"""The command line: profile, collectives, train."""
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..units import KIB, MIB
+from .batches import sweep_batches
+from .collectives import OPS, sweep_collectives
+from .plans import policy_of
+from .recording import record
+from .workers import Workers, joined
+from .workloads import MODELS, workload
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; what is wrong with it is said once, and the exit code is 2."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    try:
+        with joined(options.backend, options.device, options.timeout) as workers:
+            written = options.run(options, workers)
+            if workers.rank == 0:
+                print(f"wrote {written}")
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _profile(options: argparse.Namespace, workers: Workers) -> Path:
+    if workers.n_workers > 1:
+        raise ValueError(f"profile: expected one worker, got {workers.n_workers}; use train")
+    make = _make(options, workers)
+    each = options.iterations
+    written = record(
+        make(options.batch),
+        options.out,
+        iterations=each,
+        hooked=each,
+        profiled=options.profiled,
+        settings=_settings(options),
+        workers=workers,
+    )
+    if options.batches:
+        sweep_batches(make, options.batches, written / "batches.csv", iterations=each)
+    return written
+
+
+def _train(options: argparse.Namespace, workers: Workers) -> Path:
+    policy, order = policy_of(options.policy)
+    return record(
+        _make(options, workers)(options.batch),
+        options.out,
+        iterations=options.iterations,
+        profiled=options.profiled,
+        policy=policy,
+        order=order,
+        how=options.how,
+        settings=_settings(options) | {"policy": options.policy, "how": options.how},
+        workers=workers,
+    )
+
+
+def _collectives(options: argparse.Namespace, workers: Workers) -> Path:
+    return sweep_collectives(
+        options.out,
+        ops=options.ops,
+        n_workers=options.workers,
+        smallest=options.smallest,
+        largest=options.largest,
+        tight=options.tight,
+        seconds=options.seconds,
+        workers=workers,
+    )
+
+
+def _make(options: argparse.Namespace, workers: Workers) -> partial:
+    """Return batch -> Workload; each worker's data are its own, the model is rank 0's."""
+    chosen = {"small": options.small, "size": options.size, "seed": workers.rank}
+    return partial(workload, options.model, **chosen)
+
+
+def _settings(options: argparse.Namespace) -> dict:
+    return {
+        name: getattr(options, name)
+        for name in ("command", "model", "batch", "small", "size", "threads")
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "workbench.capture", description="Record a training run and the price of its messages."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    profile = commands.add_parser("profile", help="one worker: when each gradient is ready")
+    profile.add_argument("--batches", type=_numbers, default=[], help="batch sizes, such as 1,2,4")
+    train = commands.add_parser("train", help="several workers with a fusion policy")
+    policies = "ddp, per-tensor, one-message, fixed:<MiB> or plan:<file>"
+    train.add_argument("--policy", default="ddp", help=policies)
+    train.add_argument("--how", choices=["auto", "ddp", "hooks"], default="auto")
+    for command, run, iterations in ((profile, _profile, 20), (train, _train, 50)):
+        command.set_defaults(run=run)
+        _add_workload(command, iterations)
+    collectives = commands.add_parser("collectives", help="time collectives of doubling sizes")
+    collectives.set_defaults(run=_collectives)
+    collectives.add_argument("--ops", type=_words, default=["all_reduce"], help=",".join(OPS))
+    collectives.add_argument("--workers", type=_numbers, help="sub-worlds, such as 2,4,8")
+    collectives.add_argument("--smallest", type=_positive, default=KIB, help="bytes")
+    collectives.add_argument("--largest", type=_positive, default=64 * MIB, help="bytes")
+    tight = "repeat until the interval of the median is within this share of it"
+    collectives.add_argument("--tight", type=float, default=0.05, help=tight)
+    collectives.add_argument("--seconds", type=float, default=1.5, help="or for so many s")
+    for command in (profile, train, collectives):
+        _add_common(command)
+    return parser
+
+
+def _add_workload(command: argparse.ArgumentParser, iterations: int) -> None:
+    models = f"{', '.join(MODELS)}, or module:function"
+    command.add_argument("--model", required=True, help=models)
+    command.add_argument("--small", action="store_true", help="the model at a size for tests")
+    command.add_argument("--size", type=_positive, help="pixels a side, or tokens of a sequence")
+    command.add_argument("--batch", type=_positive, default=4, help="samples a worker")
+    timed, profiled = "iterations timed", "iterations profiled"
+    command.add_argument("--iterations", type=_positive, default=iterations, help=timed)
+    command.add_argument("--profiled", type=_whole, default=3, help=profiled)
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", required=True, help="folder: new, or to go on with")
+    command.add_argument("--threads", type=_positive, default=1, help="CPU threads a worker")
+    command.add_argument("--backend", choices=["nccl", "gloo", "mpi"])
+    command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    silent = "s without a sign of a worker until the others end"
+    command.add_argument("--timeout", type=float, default=60.0, help=silent)
+
+
+def _whole(text: str, least: int = 0) -> int:
+    if not text.isdecimal() or int(text) < least:
+        expected = f"expected a whole number of {least} or more"
+        raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _numbers(text: str) -> list[int]:
+    return [_positive(each) for each in text.split(",")]
+
+
+def _words(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",")]

@@ -1,0 +1,215 @@
+"""A training run recorded: plain iterations, iterations with hooks, a trace."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ..checks import count
+from .apply import messages_of
+from .folder import Folder, Table, rows_of
+from .hooks import ready_marks, sizes, trained
+from .plans import grouped, in_order, write_messages
+from .tracing import WARM_UP as PROFILER_WARM_UP
+from .tracing import traced
+from .training import Times, Training
+from .workers import Workers, current
+from .workloads import Workload
+
+WARM_UP = 3  # iterations; DDP regroups its buckets after the first
+_TIMES = ("kind", "iteration", *Times._fields)
+_READY = ("kind", "iteration", "name", "nbytes", "ready_s")
+_UNITS = {
+    "iteration_s": "seconds on rank 0's clock: plain, with hooks, with hooks and profiler",
+    "gradient_bytes": "bytes of all gradients as they are reduced",
+    "load_average": "runnable processes over the minute before the run",
+    "gradients.csv": "nbytes in bytes; ready_s (median), low_s and high_s (quartiles) in seconds "
+    "since backward began, of the iterations with hooks and without the profiler",
+    "gradients_rank*.csv": "nbytes in bytes; ready_s in seconds since backward began",
+    "iterations_rank*.csv": "seconds; data, forward, backward and update on the device's clock",
+    "rank*.json.gz": "Chrome trace, times in microseconds",
+}
+
+
+def record(
+    work: Workload,
+    folder: str | Path,
+    *,
+    iterations: int = 20,
+    hooked: int = 0,
+    profiled: int = 3,
+    policy=None,
+    order=None,
+    how: str = "auto",
+    settings: dict | None = None,
+    workers: Workers | None = None,
+) -> Path:
+    """Train a workload for some iterations and write what was seen as a run folder.
+
+    Parameters
+    ----------
+    work : what is trained; several workers train it in parallel
+    folder : new, empty, or of the same run that did not end, which goes on where it did
+    iterations : how many are timed, after a warm-up
+    hooked : how many more with hooks on the gradients, in turns with those timed
+    profiled : how many are profiled then, with hooks
+    policy, order, how : as Training takes them
+    settings : more of what was asked, for run.json
+    workers : those of the process group by default
+
+    Writes, each rank its own, iterations_rank<r>.csv (kind, iteration, and the seconds of its
+    parts), gradients_rank<r>.csv (kind, iteration, name, nbytes, ready_s by the hooks) and
+    rank<r>.json.gz (trace of the profiled iterations, numbered alike); rank 0 gradients.csv
+    (GRADIENTS of the iterations with hooks: medians, and quartiles as low_s and high_s), plan.json
+    (the messages that several workers sent) and run.json (hardware, software, units).
+    Raises ValueError when the folder holds another run or an argument makes no run.
+    """
+    for name, value, least in (
+        ("iterations", iterations, 1),
+        ("hooked", hooked, 0),
+        ("profiled", profiled, 0),
+    ):
+        count(value, name, least)
+    workers = workers or current()
+    if not trained(work.model):
+        raise ValueError("model: it has no parameter that requires a gradient, so nothing to train")
+    asked = {"iterations": iterations, "hooked": hooked, "profiled": profiled}
+    out = Folder(folder, (settings or {}) | asked, workers)
+    if out.complete:
+        return out.path
+    training = Training(work, workers, policy, order, how)
+    recording = _Recording(out, training, sizes(work.model))
+    recording.timed(iterations, hooked)
+    if profiled:
+        recording.profiled(profiled)
+    return out.finish(recording.notes(work, policy, order, profiled))
+
+
+class _Recording:
+    """What one worker writes of a run."""
+
+    def __init__(self, out: Folder, training: Training, nbytes: dict[str, int]):
+        self.out, self.training, self.nbytes = out, training, nbytes
+        self.rank = out.workers.rank
+        self.times = out.path / f"iterations_rank{self.rank}.csv"
+        self.ready = out.path / f"gradients_rank{self.rank}.csv"
+        kind = f"source: workbench.capture, {out.notes['kind']}, {out.notes['date']}"
+        self.comments = {path: [kind, _unit(path)] for path in (self.times, self.ready)}
+
+    def timed(self, iterations: int, hooked: int) -> None:
+        """Time iterations, plain and with hooks in turns, unless all workers have done so."""
+        kinds = _in_turns(iterations, hooked)
+        rows = _of(rows_of(self.times), "plain", "hooks")
+        marks = _of(rows_of(self.ready), "hooks")
+        whole = len(rows) == len(kinds) and len(marks) == hooked * len(self.nbytes)
+        for _ in range(WARM_UP):
+            self.training.iterate()
+        if not self.out.workers.slowest([float(not whole)])[0]:
+            return
+        bar = tqdm(kinds, desc="iterations", unit="iteration", disable=self.rank != 0)
+        with self._table(self.times, _TIMES) as times, self._table(self.ready, _READY) as ready:
+            for number, kind in enumerate(bar):
+                with self._marks(kind) as found:
+                    times.add([kind, number, *self.training.iterate(found)])
+                self._add_ready(ready, kind, number, found)
+
+    def profiled(self, iterations: int) -> None:
+        """Profile iterations; their times and marks follow those of the iterations before."""
+        before = _of(rows_of(self.times), "plain", "hooks"), _of(rows_of(self.ready), "hooks")
+        trace = self.out.path / f"rank{self.rank}.json.gz"
+        with ready_marks(self.training.model, self.training.clock) as marks:
+            seen = traced(self.training, iterations, marks, trace)
+        with (
+            self._table(self.times, _TIMES, before[0]) as times,
+            self._table(self.ready, _READY, before[1]) as ready,
+        ):
+            for number, each in enumerate(seen, PROFILER_WARM_UP):
+                times.add(["profiled", number, *each])
+            self._add_ready(ready, "profiled", PROFILER_WARM_UP, marks)
+
+    def notes(self, work: Workload, policy, order, profiled: int) -> dict:
+        """Return what run.json says of the model and its times; write the tables of rank 0."""
+        times, model = rows_of(self.times), self.training.model
+        messages = messages_of(model)
+        if self.rank == 0:
+            _write_gradients(self.ready, self.out.path / "gradients.csv")
+            if messages:
+                write_messages(self.out.path / "plan.json", messages)
+        said = _model(work, self.nbytes) | work.about
+        if messages:
+            said |= {"wrapper": type(model).__name__, "n_messages": len(messages)}
+        if policy is not None and order is not None and messages:
+            planned = grouped(policy, in_order(order, model))
+            said["as_planned"] = list(map(set, planned)) == list(map(set, messages))
+        seconds = {
+            kind: _of(times, kind)["iteration_s"].astype(float).tolist()
+            for kind in ("plain", "hooks", "profiled")
+        }
+        numbers = list(range(PROFILER_WARM_UP, PROFILER_WARM_UP + profiled))
+        return said | {"iterations": numbers, "iteration_s": seconds, "units": _UNITS}
+
+    @contextlib.contextmanager
+    def _marks(self, kind: str) -> Iterator[list | None]:
+        if kind == "plain":
+            yield None
+            return
+        with ready_marks(self.training.model, self.training.clock) as marks:
+            yield marks
+
+    def _table(self, path: Path, columns: tuple, before: pd.DataFrame | None = None) -> Table:
+        return Table(path, columns, self.comments[path], before)
+
+    def _add_ready(self, table: Table, kind: str, number: int, marks: list | None) -> None:
+        """Write when each gradient was ready; a new iteration begins at each mark of backward."""
+        began, number = None, number - 1
+        for name, mark in marks or ():
+            if not name:
+                began, number = mark, number + 1
+                continue
+            ready_s = self.training.clock.between(began, mark)
+            table.add([kind, number, name, self.nbytes[name], ready_s])
+
+
+def _in_turns(iterations: int, hooked: int) -> list[str]:
+    """Return the kinds of iterations in order: plain and hooks in turns, then what is left."""
+    both = min(iterations, hooked)
+    return ["plain", "hooks"] * both + ["plain"] * (iterations - both) + ["hooks"] * (hooked - both)
+
+
+def _of(rows: pd.DataFrame, *kinds: str) -> pd.DataFrame:
+    return rows[rows["kind"].isin(kinds)] if len(rows) else rows
+
+
+def _unit(path: Path) -> str:
+    return next(unit for name, unit in _UNITS.items() if name.split("*")[0] in path.name)
+
+
+def _write_gradients(ready: Path, path: Path) -> None:
+    """Write GRADIENTS of the iterations with hooks, in the order of their median ready times."""
+    rows = _of(rows_of(ready), "hooks")
+    if rows.empty:
+        return
+    source = ready.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+    rows = rows.astype({"ready_s": float, "nbytes": int})
+    each = rows.groupby("name", sort=False)
+    table = each.agg(nbytes=("nbytes", "first"), ready_s=("ready_s", "median"))
+    low, high = (each["ready_s"].quantile(q) for q in (0.25, 0.75))
+    table = table.assign(low_s=low, high_s=high, n_iterations=each.size())
+    table = table.sort_values("ready_s", kind="stable").reset_index()
+    with Table(path, table.columns, [source, _UNITS["gradients.csv"]]) as out:
+        for row in table.itertuples(index=False):
+            out.add(row)
+
+
+def _model(work: Workload, nbytes: dict[str, int]) -> dict:
+    parameters = list(trained(work.model).values())
+    dtypes = dict.fromkeys(str(p.dtype).removeprefix("torch.") for p in parameters)
+    return {
+        "model": type(work.model).__name__,
+        "dtype": ", ".join(dtypes),
+        "n_gradients": len(parameters),
+        "n_parameters": sum(p.numel() for p in parameters),
+        "gradient_bytes": sum(nbytes.values()),
+    }

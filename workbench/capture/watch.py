@@ -1,0 +1,160 @@
+"""Who is lost: every worker beats in the store all share, and one of those left says who does not.
+
+A worker killed, stopped or cut off leaves the others waiting inside a collective that cannot end.
+So a thread beside each one's work watches the beats of the next rank. Whoever finds it silent says
+so, once for all, and every process ends. Files written so far stay as they are.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import torch.distributed as dist
+
+_BEAT_S = 0.5
+_HASTE_S = 4.0  # without a beat, once something is known to be wrong: eight beats missed
+_TERMINATED = 128 + signal.SIGTERM  # as shells number it
+
+
+@contextlib.contextmanager
+def watched(rank: int, n_workers: int, timeout_s: float, *, has_store: bool = True) -> Iterator:
+    """Watch the other workers for a while; end this process when one of them is lost.
+
+    One message names it: from the first that finds out, within timeout_s. A worker that raises an
+    error is lost, too: it raises the error itself if it is the first to fail, else it just ends.
+    Without a store (mpi, whose launcher ends all workers when one is lost) nothing is watched.
+    """
+    if not has_store or n_workers < 2:
+        yield
+        return
+    watch = _Watch(rank, n_workers, timeout_s)
+    with _signals_to(watch):
+        watch.start()
+        try:
+            yield
+        except Exception as error:
+            watch.failed(error)
+            raise
+        finally:
+            watch.end()
+
+
+@contextlib.contextmanager
+def _signals_to(watch: "_Watch") -> Iterator:
+    """Let the watch, and not the work, receive SIGTERM: launchers send it to those left."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    fd = signal.set_wakeup_fd(watch.waking.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(fd)
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Watch(threading.Thread):
+    """The thread that beats and looks at others' beats, on a connection of its own."""
+
+    def __init__(self, rank: int, n_workers: int, timeout_s: float):
+        super().__init__(daemon=True)
+        self.rank, self.n_workers, self.timeout_s = rank, n_workers, timeout_s
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self.store = dist.PrefixStore(f"watch{attempt}", store)
+        self.over = False
+        self.woken, self.waking = socket.socketpair()
+        self.waking.setblocking(False)
+        self._beat()
+
+    def run(self) -> None:
+        try:
+            self._watch()
+        except Exception:  # the store is gone, whatever torch calls that
+            time.sleep(_BEAT_S)
+            if not self.over:
+                # Without a store none can ask whether another has spoken: the next rank does.
+                self._end("rank 0, which holds the store, does not answer", self.rank == 1)
+
+    def _watch(self) -> None:
+        following = (self.rank + 1) % self.n_workers
+        last, since = -1, time.monotonic()
+        while not self.over:
+            ready, _, _ = select.select([self.woken], [], [], _BEAT_S)
+            terminated = bool(ready) and signal.SIGTERM in self.woken.recv(64)
+            self._beat()
+            beats = self._beats(following)
+            if beats != last or self._left(following):
+                last, since = beats, time.monotonic()
+            if self.store.add("spoken", 0) and not self.over:
+                self._end("", speaks=False)
+            if terminated or time.monotonic() - since > self.timeout_s / 2:
+                self._look(terminated)
+
+    def _look(self, terminated: bool) -> None:
+        lost = self.lost()
+        if self.over or not (lost or terminated):
+            return
+        self._end(_named(lost) if lost else "ended by SIGTERM, no worker was lost")
+
+    def lost(self) -> list[int]:
+        """Return the ranks that do not beat for a while and have not left."""
+        others = [rank for rank in range(self.n_workers) if rank != self.rank]
+        before = {rank: self._beats(rank) for rank in others}
+        until = time.monotonic() + _HASTE_S
+        while time.monotonic() < until:
+            time.sleep(_BEAT_S / 2)
+            self._beat()
+        return [r for r in others if self._beats(r) == before[r] and not self._left(r)]
+
+    def failed(self, error: Exception) -> None:
+        """Leave with an error: raise it where it is the first, else say who was lost and end."""
+        with contextlib.suppress(RuntimeError):
+            if isinstance(error, RuntimeError) and not self.store.add("spoken", 0):
+                lost = self.lost()  # a collective that fails is most often another's end
+                if lost:
+                    self._end(_named(lost))
+            if self.store.add("spoken", 1) > 1:
+                self._end("", speaks=False)
+            return
+        self._end("rank 0, which holds the store, does not answer", self.rank == 1)
+
+    def end(self) -> None:
+        """Stop watching; others no longer wait for this worker's beats."""
+        self.over = True
+        with contextlib.suppress(RuntimeError):  # the store may have left before
+            self.store.add(f"left/{self.rank}", 1)
+        with contextlib.suppress(BlockingIOError):
+            self.waking.send(b"\0")
+        self.join(_HASTE_S)
+
+    def _beat(self) -> None:
+        self.store.add(f"beat/{self.rank}", 1)
+
+    def _beats(self, rank: int) -> int:
+        return self.store.add(f"beat/{rank}", 0)
+
+    def _left(self, rank: int) -> bool:
+        return bool(self.store.add(f"left/{rank}", 0))
+
+    def _end(self, message: str, speaks: bool | None = None) -> None:
+        """End this process at once, for the work's thread waits for what will never come."""
+        if speaks is None:
+            speaks = self.store.add("spoken", 1) == 1
+        if speaks:
+            sys.stderr.write(f"\nworkbench.capture: {message}; files written so far are kept\n")
+            sys.stderr.flush()
+            if self.rank == 0:
+                time.sleep(_HASTE_S)  # it may hold the store, in which the others look
+        os._exit(_TERMINATED if message.startswith("ended by") else 1)
+
+
+def _named(ranks: list[int]) -> str:
+    each = ", ".join(map(str, ranks))
+    return f"rank {each} was lost" if len(ranks) == 1 else f"ranks {each} were lost"
