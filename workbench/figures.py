@@ -6,6 +6,7 @@ returns the Axes.
 
 from .drawing.advice import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
 from .drawing.fits import draw_fit, draw_influence, draw_qq, draw_residuals
+from .drawing.looks import faults
 from .drawing.receipts import save
 from .drawing.runs import draw_run
 from .drawing.steps import draw_step
@@ -29,6 +30,7 @@ __all__ = [
     "draw_sensitivity",
     "draw_step",
     "draw_timeline",
+    "faults",
     "paper",
     "save",
 ]

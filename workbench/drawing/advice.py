@@ -121,7 +121,7 @@ def _draw_shares(ax: Axes, table: pd.DataFrame) -> Axes:
     ax.plot([*low, *high], [*rows, *rows], "|", color=INK, ms=4, mew=0.8, zorder=3)
     _draw_alone(ax, 1 + added["alone"].to_numpy())
     rest = table[table["kind"] != "optimisation"].assign(speedup=1 + table["gain"])
-    return _finish_speedups(ax, added, rest, np.maximum(ends, high))
+    return _finish_speedups(ax, added, rest, np.maximum(np.maximum(ends, high), 1.0))
 
 
 def _draw_gains(ax: Axes, before: np.ndarray, after: np.ndarray):
@@ -348,7 +348,7 @@ def draw_forecast(
     table = filled(table, BAND, "draw_forecast", "band(scenario, fit, n_workers)")
     table = table.sort_values("n_workers", ignore_index=True)
     workers, factor = table["n_workers"], table["scaling_factor"]
-    ax.fill_between(workers, table["low"], table["high"], color=DARK, alpha=0.25, lw=0,
+    ax.fill_between(workers, table["low"], table["high"], color=DARK, alpha=0.4, lw=0,
                     label="band")  # fmt: skip
     inside = (table["extrapolated"] <= 1) & (workers > 1)
     ax.plot(workers, factor, color=DARK, lw=1, dashes=(3, 1.5), label="extrapolated")

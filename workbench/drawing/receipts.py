@@ -13,12 +13,11 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import files
 from ..checks import shown
-from .style import FIXED, filled
+from .style import FIXED, check_figure, filled
 
 
 def save(
@@ -53,10 +52,7 @@ def save(
         empty, a parameter is no plain value
     FileNotFoundError : an input does not exist
     """
-    if not isinstance(fig, Figure):
-        advice = "ax.figure" if isinstance(fig, Axes) else "the fig of fig, ax = plt.subplots()"
-        got = type(fig).__name__
-        raise ValueError(f"save: expected a Matplotlib Figure, got {got}; pass {advice}")
+    check_figure(fig, "save")
     folder, read = target(name, folder, inputs)
     data = filled(data, {}, f"save {name}: data", "the table drawn")
     receipt = {

@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ..tables import check
@@ -89,6 +90,13 @@ def check_axes(ax, what: str):
             f"{what}: expected a Matplotlib Axes first, got {type(ax).__name__}; "
             "pass the ax of fig, ax = plt.subplots()"
         )
+
+
+def check_figure(fig, what: str):
+    if not isinstance(fig, Figure):
+        advice = "ax.figure" if isinstance(fig, Axes) else "the fig of fig, ax = plt.subplots()"
+        got = type(fig).__name__
+        raise ValueError(f"{what}: expected a Matplotlib Figure, got {got}; pass {advice}")
 
 
 def filled(table, columns: dict, what: str, advice: str) -> pd.DataFrame:
