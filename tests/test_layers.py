@@ -14,8 +14,8 @@ import workbench
 
 PACKAGE = Path(workbench.__file__).parent
 ORDER = (
-    "units tables checks intervals readers files clocks cache ranks traces iterations lanes "
-    "crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
+    "units tables checks progress intervals readers files clocks cache ranks traces iterations "
+    "lanes crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
     "recorded evidence scaling sharded optimum remedies whatif sensitivity draws uncertainty "
     "pollux validation gain factors claims parameters notebooks drawing figures widgets explore "
     "capture"

@@ -5,6 +5,7 @@ Data flows one way, and each module may import only those above it:
     units         US, MS, MIB, GBIT; numbers as people read them
     tables        the columns of every table, and check()
     checks        what callers pass: numbers, workers, callables
+    progress      a bar for what takes long
     intervals     unions and overlaps of half-open spans
     readers       one file a format: bytes -> EVENTS or MEASUREMENTS
     files         which files a path names, archives included

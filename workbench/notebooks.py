@@ -1,5 +1,6 @@
 """Execute a notebook in a fresh kernel of this Python, with other parameters if wanted."""
 
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -82,9 +83,11 @@ def _execute(
             startup_timeout=120,
             resources={"metadata": {"path": str(cwd)}},
         )
+        # bars of progress are for who watches; on a page one would stand still, or not, by chance
+        quiet = {"cleanup_kc": True, "env": {**os.environ, "TQDM_DISABLE": "1"}}
         if not before and after is None:
-            return client.execute(cleanup_kc=True)
-        with client.setup_kernel(cleanup_kc=True):
+            return client.execute(**quiet)
+        with client.setup_kernel(**quiet):
             _aside(client, before)
             for index, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, index)

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
-from tqdm.auto import tqdm
 
 from . import clocks, files, ranks
+from .progress import bar
 from .readers import collectives, columns, execution_trace, nccl_tests, plain, totals
 from .readers.source import Source
 from .tables import EVENTS, LEDGER, MEASUREMENTS
@@ -103,8 +103,7 @@ def load_run(
     options = {"keep": keep, "cached": _cache_folder(cache), "patterns": added}
     read = partial(ranks.read_file, strict=only, **options)
     parts = executor.map(read, paths) if executor else map(read, paths)
-    bar = {"desc": "files", "unit": "file", "delay": 1.0, "disable": len(paths) < 2}  # s
-    parts = tqdm(parts, total=len(paths), **bar)
+    parts = bar(parts, "files", len(paths)) if len(paths) > 1 else parts
     parts = ranks.by_host([part for of_file in parts for part in of_file])
     ledger = [row for _, _, rows in parts for row in rows]
     tables = [table for table, _, _ in parts if table is not None]

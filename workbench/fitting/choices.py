@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
 
 from ..checks import count, shown
 from ..costs import (
@@ -19,6 +18,7 @@ from ..costs import (
     Ring,
     Tree,
 )
+from ..progress import bar
 from .estimates import whitening
 from .regimes import EXACT
 from .regression import Fit, fit_collective
@@ -56,10 +56,7 @@ def held_out(fit: Fit, leave: str = "nbytes", folds: int | None = None) -> pd.Da
     rows = rows.sort_values([*fit.inputs[::-1]], ignore_index=True)
     fold = _folds(rows, fit.inputs, leave, folds)
     names = [name for name in pd.unique(fold) if name]
-    parts = [
-        _left_out(fit, rows, fold == name, name)
-        for name in tqdm(names, desc="refits", leave=False, delay=1)
-    ]
+    parts = [_left_out(fit, rows, fold == name, name) for name in bar(names, "refits")]
     return pd.concat(parts).sort_index(ignore_index=True)
 
 
@@ -180,7 +177,7 @@ def choose(fits, by: str = "nbytes") -> pd.DataFrame:
     if by not in LEAVE:
         raise ValueError(f"by: expected one of {', '.join(map(repr, LEAVE))}; got {shown(by)}")
     _refuse_rows(given, made)
-    steps = tqdm(made.items(), desc="fits", leave=False, delay=1)
+    steps = bar(made.items(), "fits", len(made))
     errors = {label: {leave: _errors(fit, leave) for leave in LEAVE} for label, fit in steps}
     if all(isinstance(each[by], str) for each in errors.values()):
         label, each = next(iter(errors.items()))
