@@ -10,8 +10,8 @@ from .checks import shown
 from .crosscheck import breakdown
 from .fits import fit_slowdown
 from .fusion import fuse
-from .iterations import collectives, gradients, iterations, medians
-from .recorded import plain_iterations, scenario_of
+from .iterations import collectives, gradients, medians
+from .recorded import plain_iterations, scenario_of, spent_of
 from .tables import check
 from .timeline import predict
 from .units import MIB, MS
@@ -24,7 +24,7 @@ def profiler_cost(run) -> pd.Series:
 
     Raises ValueError where the run has no plain iterations in its run.json.
     """
-    plain, traced_s = plain_iterations(run), iterations(run)["duration_s"].median()
+    plain, traced_s = plain_iterations(run), spent_of(run)["duration_s"].median()
     if not len(plain):
         raise ValueError(
             f"run: {run.name}: no plain iterations were timed beside the trace, so the profiler's "
@@ -128,7 +128,7 @@ def forecast_beside(one, several, all_reduce, fusion) -> pd.DataFrame:
             f"several: expected the same training by two workers or more, got n_workers = "
             f"{n_workers}, and {counts[1]} gradients beside {counts[0]} of one"
         )
-    before, after = (iterations(run).median(numeric_only=True) for run in (one, several))
+    before, after = (spent_of(run).median(numeric_only=True) for run in (one, several))
     plain = [
         np.median(times)
         for times in (plain_iterations(one), plain_iterations(several))
@@ -152,7 +152,7 @@ def hidden(run) -> pd.DataFrame:
     both summed over ITERATIONS; whole_trace: the union of all the rank's rows, iterations or not;
     and their ratio. Raises ValueError for a run without communication, or none recorded.
     """
-    ranks = iterations(run).fillna({"rank": _UNKNOWN}).groupby("rank")
+    ranks = spent_of(run).fillna({"rank": _UNKNOWN}).groupby("rank")
     spent = ranks[["comm_s", "exposed_comm_s"]].sum(min_count=1).astype("Float64")
     spent = spent[(spent["comm_s"] > 0).fillna(False)]
     if spent.empty:

@@ -4,11 +4,13 @@ A recording may lack what a step needs. Functions here and in `evidence` then ra
 that says what is missing and how to record it; `or_why` puts the sentence in the result's place.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
+import pandas as pd
 
 from .iterations import gradients, iterations
 from .timeline import Scenario
@@ -53,14 +55,19 @@ def one_worker(run) -> OneWorker:
     Of a lone worker the median of its plain iterations, if run.json has them (iteration_s, plain:
     s each, timed without a profiler), else of the traced ones. Of several workers it is estimated
     as the median over ranks and iterations of duration less exposed communication, which holds the
-    profiler's cost and what messages slow compute by. Raises ValueError where nothing ran, or where
-    messages were sent but not recorded.
+    profiler's cost and what messages slow compute by. Raises ValueError where no compute was
+    recorded, or messages were sent but not recorded.
     """
     lone, plain = not _several(run), plain_iterations(run)
     if lone and len(plain):
         how = f"median of {len(plain)} plain iterations, timed without a profiler"
         return OneWorker(float(np.median(plain)), how)
-    spent = iterations(run)
+    spent = spent_of(run)
+    if not (spent["compute_s"] > 0).any():
+        raise ValueError(
+            f"run: {run.name}: no compute was recorded, so what one worker alone would take is "
+            "unknown. Record with PyTorch's profiler"
+        )
     seconds = spent["duration_s"] - spent["exposed_comm_s"].astype("Float64")
     if seconds.isna().any():
         raise ValueError(
@@ -69,10 +76,14 @@ def one_worker(run) -> OneWorker:
         )
     what = "" if lone else ", their exposed communication taken off: an estimate"
     how = f"median of {len(spent)} traced iterations, with what the profiler costs{what}"
-    found = float(seconds.median())
-    if not found > 0:
-        raise ValueError(f"run: {run.name}: nothing but communication was recorded, so no compute")
-    return OneWorker(found, how)
+    return OneWorker(float(seconds.median()), how)
+
+
+def spent_of(run) -> pd.DataFrame:
+    """Return ITERATIONS without its warning of unknown communication, for who looks for <NA>."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="iterations: rank .* called collectives")
+        return iterations(run)
 
 
 def _several(run) -> bool:
