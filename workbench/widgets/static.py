@@ -74,7 +74,7 @@ def static_page(axes: Sequence[Axis], cells: Sequence[Cell], fixed: dict, title:
     return Static(
         f'<div class="wb-static" data-lm-suppress-shortcuts="true"><style>{STYLE}</style>'
         f"<fieldset disabled>{controls}</fieldset>"
-        f"<noscript><p>The controls need JavaScript.</p></noscript>{picture}"
+        f'<p class="wb-still">The controls need JavaScript.</p>{picture}'
         f'<p class="wb-words" aria-live="polite">{cell.words}</p>'
         f'<div class="wb-told">{cell.below}</div><p class="wb-grid">{escape(told)}</p>'
         f'<script type="application/json">{_data(axes, cells)}</script>'
@@ -177,6 +177,7 @@ SCRIPT = """
     }
   };
   find('fieldset').disabled = false;
+  find('.wb-still').remove();
   root.addEventListener('input', show);
 })(document.currentScript.parentElement);
 """
