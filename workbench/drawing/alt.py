@@ -1,0 +1,214 @@
+"""A figure in words, for those who do not see it: computed from its axes, curves and bars."""
+
+import re
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colors import same_color
+from matplotlib.container import BarContainer, Container
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from .style import check_figure
+
+MOST = 8  # entries and rows named; the others are counted
+BEYOND = 0.05  # of a curve's height, by which a turn must lie beyond both ends to be told
+
+
+def describe(fig: Figure) -> str:
+    """Return the alt text of a figure: plain text, a few sentences a panel.
+
+    Told are what each axis shows with its unit and range or its rows, the legend's entries with
+    where their curves begin, turn and end or how long their bars are, and what is written inside.
+    """
+    check_figure(fig, "describe")
+    fig.draw_without_rendering()  # tick labels are made while drawing
+    panels = [ax for ax in fig.axes if ax.get_visible()]
+    told = [_panel(ax) for ax in panels]
+    if len(told) > 1:
+        told = [f"Panel {k} of {len(told)}: {words}" for k, words in enumerate(told, start=1)]
+    title = plain(fig.get_suptitle())
+    return " ".join(filter(None, [_sentence(title), *told])) or "An empty figure."
+
+
+def plain(text: str) -> str:
+    """Return a text on one line, mathematics as plain letters: `$10^{-3}$` is 10^-3."""
+    if text.count("$") >= 2:
+        text = re.sub(r"\\(math\w+|text\w*|operatorname)\b", "", text)
+        text = re.sub(r"[${}]", "", text.replace(r"\$", "\0")).replace("\0", "$").replace("\\", "")
+    return " ".join(text.split())
+
+
+def _sentence(*parts: str) -> str:
+    text = "; ".join(filter(None, parts))
+    return text and text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _panel(ax: Axes) -> str:
+    written = [_line_by_line(text.get_text()) for text in ax.texts if text.get_visible()]
+    notes = "; ".join(note for note in written if len(re.findall(r"[^\W\d]{2,}", note)) > 1)
+    entries = _some([_entry(ax, artist, name) for artist, name in _entries(ax)])
+    title, axes = _sentence(plain(ax.get_title())), _sentence(_axes(ax) if ax.axison else "")
+    shown = _sentence(f"shown: {entries}" if entries else "")
+    inside = _sentence(f"written inside: {notes}" if notes else "")
+    return " ".join(filter(None, [title, axes, shown, inside]))
+
+
+def _line_by_line(text: str) -> str:
+    return re.sub(r"(?<=:),|,(?=,)", "", ", ".join(map(plain, text.splitlines())))
+
+
+def _some(words: list[str]) -> str:
+    more = [f"and {len(words) - MOST} more"] if len(words) > MOST else []
+    return "; ".join(words[:MOST] + more)
+
+
+# --- axes -----------------------------------------------------------------------------------------
+
+
+def _axes(ax: Axes) -> str:
+    up, across = _axis(ax.yaxis), _axis(ax.xaxis)
+    if _is_named(ax.yaxis) and not _is_named(ax.xaxis):
+        up, across = across, up
+    if not (up and across):
+        return up or across
+    return (
+        f"{up}, {across}"
+        if _is_named(ax.xaxis) or _is_named(ax.yaxis)
+        else f"{up} against {across}"
+    )
+
+
+def _is_named(axis: Axis) -> bool:
+    """Whether the ticks are names rather than numbers."""
+    ticks = _ticks(axis)
+    number = re.compile(r"[-\N{MINUS SIGN}+.]?\d")
+    return bool(ticks) and not all(number.match(tick) for tick in ticks)
+
+
+def _axis(axis: Axis) -> str:
+    """Return what an axis shows: its label with the range of its ticks, or its named rows."""
+    name, ticks = plain(axis.get_label_text()), _ticks(axis)
+    if not ticks:
+        return name
+    if not _is_named(axis):
+        return f"{name or 'values'} from {ticks[0]} to {ticks[-1]}"
+    down = axis.axis_name == "y" and not axis.get_inverted()
+    what = "rows" if axis.axis_name == "y" else "columns"
+    of = f" of {name}" if name else ""
+    return f"in {what}{of}: {_some(ticks[::-1] if down else ticks)}"
+
+
+def _ticks(axis: Axis) -> list[str]:
+    """Return the labels of the ticks seen, from the lower value up."""
+    if not axis.get_visible():
+        return []
+    low, high = sorted(axis.get_view_interval())
+    reach = 1e-9 * max(abs(low), abs(high))
+    seen = [t for t in axis.get_major_ticks() if low - reach <= t.get_loc() <= high + reach]
+    labels = [plain(tick.label1.get_text()) for tick in sorted(seen, key=lambda t: t.get_loc())]
+    return [label for label in labels if label]
+
+
+def _number(value: float, axis: Axis) -> str:
+    """Return a value of an axis, with a unit where its ticks have one."""
+    text = plain(axis.get_major_formatter()(value, None)) if _has_units(axis) else ""
+    text = text or (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}")
+    return text.replace("-", "\N{MINUS SIGN}") if value < 0 else text
+
+
+def _has_units(axis: Axis) -> bool:
+    return any(re.match(r"\d.*[A-Za-z]", tick) for tick in _ticks(axis))
+
+
+# --- curves and bars ------------------------------------------------------------------------------
+
+
+def _entries(ax: Axes) -> list[tuple]:
+    """Return artist and name of what the legend names or, without one, of what has a label."""
+    found = {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if (legend := ax.get_legend()) is not None:
+        labels = [text.get_text() for text in legend.get_texts()]
+        signs = zip(legend.legend_handles, labels, strict=True)
+        found = {label: found.get(label, sign) for sign, label in signs}
+    if not found:
+        lines = [line for line in ax.lines if _is_data(line, ax) and len(line.get_xdata())]
+        return [(line, "" if _is_points(line) else "a line") for line in lines]
+    return [(_of_data(ax, artist), plain(label)) for label, artist in found.items()]
+
+
+def _of_data(ax: Axes, artist):
+    """Return the curve of which a legend shows a sign, known by its colour, if there is one."""
+    if not isinstance(artist, Line2D) or artist in ax.lines and len(artist.get_xdata()):
+        return artist
+    curves = (line for line in ax.lines if not _is_points(line) and _is_data(line, ax))
+    same = (line for line in curves if same_color(line.get_color(), artist.get_color()))
+    return next((line for line in same if np.isfinite(_points(line)[1]).sum() > 1), None)
+
+
+def _is_data(line: Line2D, ax: Axes) -> bool:
+    return all(line.get_transform().contains_branch_seperately(ax.transData))
+
+
+def _is_points(line: Line2D) -> bool:
+    return line.get_linestyle() in ("None", "", " ")
+
+
+def _points(line: Line2D) -> tuple[np.ndarray, np.ndarray]:
+    x, y = (np.ma.filled(np.ma.asarray(v, float), np.nan) for v in line.get_data(orig=False))
+    known = np.isfinite(x) & np.isfinite(y)
+    return x[known], y[known]
+
+
+def _entry(ax: Axes, artist, name: str) -> str:
+    if isinstance(artist, BarContainer):
+        return _bars(ax, artist, name)
+    if isinstance(artist, Container) and isinstance(artist[0], Line2D):
+        artist = artist[0]
+    return _curve(ax, artist, name) if isinstance(artist, Line2D) else name
+
+
+def _bars(ax: Axes, bars: BarContainer, name: str) -> str:
+    flat = bars.orientation == "horizontal"
+    sizes = [bar.get_width() if flat else bar.get_height() for bar in bars.patches]
+    sizes = [size for size in sizes if np.isfinite(size)]
+    axis = ax.xaxis if flat else ax.yaxis
+    ends = [_number(end, axis) for end in (min(sizes), max(sizes))] if sizes else []
+    return f"{name} {' to '.join(dict.fromkeys(ends))}".strip()
+
+
+def _curve(ax: Axes, line: Line2D, name: str) -> str:
+    """Return where a curve begins, turns and ends; how far points reach; where a guide stands."""
+    x, y = _points(line)
+    in_x, in_y = line.get_transform().contains_branch_seperately(ax.transData)
+    if not len(x) or not (in_x or in_y):
+        return name
+    points = _is_points(line)
+    if not in_x or (in_y and not points and len(y) > 1 and not np.ptp(y)):
+        return f"{name} at {_number(y[0], ax.yaxis)}"
+    if not in_y or (not points and len(x) > 1 and not np.ptp(x)):
+        return f"{name} at {_number(x[0], ax.xaxis)}"
+    if not points:
+        by_x = np.argsort(x, kind="stable")
+        return f"{name} from {_path(ax, x[by_x], y[by_x])}"
+    rows = _is_named(ax.yaxis)
+    if len(x) == 1:
+        return f"{name} {_number(x[0], ax.xaxis) if rows else _at(ax, x[0], y[0])}".strip()
+    values, axis = (x, ax.xaxis) if rows else (y, ax.yaxis)
+    ends = dict.fromkeys(_number(value, axis) for value in (values.min(), values.max()))
+    return f"{name}, {len(x)} points, {' to '.join(ends)}".removeprefix(", ")
+
+
+def _path(ax: Axes, x: np.ndarray, y: np.ndarray) -> str:
+    turns = []
+    for what, k in (("lowest", int(y.argmin())), ("highest", int(y.argmax()))):
+        beyond = min(abs(y[k] - y[0]), abs(y[k] - y[-1]))
+        if beyond > BEYOND * np.ptp(y):
+            turns.append(f", {what} {_at(ax, x[k], y[k])}")
+    end = f" to {_at(ax, x[-1], y[-1])}" if len(x) > 1 else ""
+    return _at(ax, x[0], y[0]) + end + "".join(turns)
+
+
+def _at(ax: Axes, x: float, y: float) -> str:
+    return f"{_number(y, ax.yaxis)} at {_number(x, ax.xaxis)}"
