@@ -148,7 +148,7 @@ def open_notebook(page, address: str, token: str, path: str, seconds: float = 90
         page.wait_for_timeout(100)
 
 
-def run_all(page, seconds: float = 120) -> bool:
+def run_all(page, seconds: float = 240) -> bool:
     """Run all cells; True when all succeeded."""
     return page.evaluate(RUN_ALL, seconds * 1000)
 

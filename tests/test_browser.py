@@ -1,15 +1,15 @@
 """Every notebook in JupyterLab in a real browser: run, each control moved, figures saved."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import pytest
 from driver import Driven
 from lab_server import chromium, lab, open_notebook, run_all, watched
 from playwright.sync_api import expect
 from run_notebooks import NOTEBOOKS
-from test_notebooks import saving_to
+from test_notebooks import cells, saving_to
 
 ARTEFACTS = Path(__file__).parent / "artefacts"
 NAMES = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
@@ -44,8 +44,9 @@ def notebook(request, browser, server):
     assert run_all(page), "a cell failed"
     name = Path(request.param).stem
     explorers = page.locator(".wb-explorer")
-    sources = [cell.source for cell in nbformat.read(NOTEBOOKS / request.param, 4).cells]
-    expect(explorers).to_have_count(sum(s.startswith("explore_") for s in sources), timeout=20_000)
+    source = "\n".join(cells(NOTEBOOKS / request.param, "code"))
+    n_explorers = len(re.findall(r"\bexplore_\w+\(", source))
+    expect(explorers).to_have_count(n_explorers, timeout=20_000)
     yield SimpleNamespace(
         page=page, problems=problems, explorers=explorers, name=name,
         figures=server.figures / name,

@@ -17,8 +17,8 @@ ORDER = (
     "units tables checks progress intervals readers files clocks cache ranks traces iterations "
     "lanes crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
     "recorded evidence scaling sharded optimum remedies whatif sensitivity draws uncertainty "
-    "pollux validation gain factors claims parameters notebooks drawing figures widgets explore "
-    "capture"
+    "pollux validation gain published factors claims parameters notebooks drawing figures widgets "
+    "explore pages capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},
@@ -27,10 +27,14 @@ HEAVY = {
     "matplotlib": {"drawing", "widgets.base"},
     "ipywidgets": {"widgets", "explore"},
     "torch": {"capture"},
-    "nbformat": {"notebooks"},
-    "nbclient": {"notebooks"},
+    "nbformat": {"notebooks", "pages"},
+    "nbclient": {"notebooks", "pages"},
     "jupyter_client": {"notebooks"},
     "papermill": {"notebooks"},
+    "nbconvert": {"pages"},
+    "latex2mathml": {"pages"},
+    "jinja2": {"pages"},
+    "bs4": {"pages"},
 }
 
 

@@ -39,6 +39,7 @@ Data flows one way, and each module may import only those above it:
     pollux        iterations over placements: OSF, and the model of Pollux
     validation    predicted beside measured, on published runs
     gain          what adaptive fusion gains over a constant buffer
+    published     the public runs of data/published, all at once
     factors       what degrades scaling, one factor at a time
     claims        what papers claim, and what we compute beside it
     parameters    what a notebook was run with; a name it does not know is an error
@@ -47,6 +48,7 @@ Data flows one way, and each module may import only those above it:
     figures       paper, save, draw_*
     widgets       sliders, a picture, and buttons that work: the parts of explore
     explore       explore_*: the same figures with sliders
+    pages         notebooks as HTML that moves without a kernel, and a gallery of their figures
     capture       record a run and the price of its all-reduces
 
 Nothing is re-exported here: `from workbench.traces import load_run`.
