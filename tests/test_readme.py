@@ -1,21 +1,40 @@
-"""The README's example runs as printed, and what it names exists."""
+"""What the READMEs show runs as printed, and what they name exists."""
 
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from workbench import tables
+from workbench.iterations import gradients
 from workbench.readers.columns import named
+from workbench.traces import load_run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OF_DATA = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+TABLES = {name: value for name, value in vars(tables).items() if re.fullmatch("[A-Z]+", name)}
+
+
+def block(beginning: str) -> str:
+    """The Python of the README that begins so."""
+    found = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
+    (code,) = [code for code in found if code.startswith(beginning)]
+    return code
 
 
 def example() -> str:
-    (code,) = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
-    return code
+    return block("from dataclasses import")
+
+
+def commands(beginning: str) -> list[str]:
+    """Lines of the README's shell commands that begin so, each joined with those it goes on in."""
+    indented = re.sub(r" \\\n +", " ", README)
+    return re.findall(rf"^    ({re.escape(beginning)}.*)$", indented, re.M)
 
 
 @pytest.fixture
@@ -38,15 +57,69 @@ def test_the_example_prints_what_the_readme_says(at_root):
     assert printed.getvalue().split() == " ".join(said).split()
 
 
+@pytest.mark.slow
+def test_a_run_recorded_as_the_readme_says_has_gradients_with_sizes(tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    optimiser = torch.optim.SGD(model.parameters())
+
+    def train(batch):
+        model(batch).sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    given = {"loader": [torch.ones(4, 8)] * 12, "train": train}
+    exec(compile(block("from torch.profiler import"), "README.md", "exec"), given)
+    sizes = gradients(load_run("myrun"))["nbytes"].tolist()
+    assert sorted(sizes) == sorted(4 * p.numel() for p in model.parameters())
+
+
+def test_every_way_to_record_is_five_lines_or_fewer():
+    lines = block("from torch.profiler import").splitlines()
+    assert len([line for line in lines if line and not line.startswith(("from ", "    "))]) <= 5
+    for tool in ("horovodrun", "nsys"):
+        assert 1 <= len(commands(tool)) <= 5
+
+
+def test_the_readme_opens_a_run_with_parameters_that_the_notebook_has():
+    (command,) = commands(".venv/bin/papermill")
+    _, path, _, *options = shlex.split(command)
+    notebook = nbformat.read(ROOT / path, as_version=4)
+    tagged = [c.source for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
+    assert options[::3] == ["-p"] * (len(options) // 3)
+    for name in options[1::3]:
+        assert re.search(rf"\b{name}\b.* = ", tagged[0]), name
+
+
+@pytest.mark.parametrize("name", re.findall(r"^\| (\d\d-[a-z-]+) \|", README, re.M))
+def test_a_notebook_asks_the_question_that_the_readme_says(name):
+    (said,) = re.findall(rf"^\| {name} \| ([^?]+\?)", README, re.M)
+    first = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells[0].source
+    assert first.splitlines()[0] == f"# {said}"
+
+
+def test_the_readme_lists_every_notebook():
+    listed = re.findall(r"^\| (\d\d-[a-z-]+) \|", README, re.M)
+    assert listed == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
 def test_every_file_the_readme_links_to_exists():
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    assert "LICENSE" in links
+    links = re.findall(r"\]\((?!https?:)([^)#]+)[)#]", README)
+    assert {"LICENSE", "CITATION.cff"} <= set(links)
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_every_picture_has_a_text_for_those_who_do_not_see_it():
+    pictures = re.findall(r"!\[([^]]*)\]\(([^)]+)\)", README)
+    assert pictures
+    assert [path for text, path in pictures if len(text.split()) < 10] == []
+
+
 def test_every_make_target_the_readme_names_exists():
-    targets = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.M)
-    named = set(re.findall(r"`?make ([a-z]+)", README.replace("Python 3.11 or newer and make", "")))
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M)
+    named = set(re.findall(r"(?:`|    )make ([a-z-]+)", README))
     assert {"lab", "test"} <= named <= set(targets)
 
 
@@ -55,3 +128,11 @@ def test_the_columns_that_the_readme_names_are_known():
     columns = re.findall(r"`([^`]+)`", said)
     assert len(columns) == 10 and {"nbytes", "seconds", "world_size"} <= set(columns)
     assert [name for name in columns if not named([name])] == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_listed_as_it_is_defined(name):
+    (section,) = re.findall(rf"^### {name}$(.*?)(?=^#|\Z)", OF_DATA, re.M | re.S)
+    rows = re.findall(r"^\| (\w+) \| (.*) \|$", section, re.M)
+    said = {column: meaning.replace("`<NA>`", "<NA>") for column, meaning in rows[1:]}
+    assert said == TABLES[name]
