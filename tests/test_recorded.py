@@ -1,0 +1,124 @@
+"""A scenario out of a recorded run: its own gradients and T1, or a sentence that says why not."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT, complete, launched
+
+from workbench.costs import Link, Ring
+from workbench.fusion import DDPBuckets, OneMessage
+from workbench.iterations import gradients, iterations
+from workbench.recorded import Absent, one_worker, or_why, plain_iterations, scenario_of
+from workbench.timeline import predict
+from workbench.traces import load_run
+
+RUNS = ROOT / "data" / "runs"
+COST = Ring(Link(10e-6, 1e-9))
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+@pytest.fixture(scope="module")
+def lone():
+    return load_run(RUNS / "transformer-cpu-1")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load_run(RUNS / "transformer-cpu-2")
+
+
+def step(at: int, *kernels) -> list[dict]:
+    """A ProfilerStep of 500 us with kernels (name, start, us) on streams of their own."""
+    events = [complete("user_annotation", f"ProfilerStep#{at // 1000}", at, 500)]
+    for k, (name, start, us) in enumerate(kernels):
+        events += launched(name, at + start, us, at + 1 + k, at + k, stream=7 + k)
+    return events
+
+
+def test_a_lone_worker_takes_its_plain_iterations(lone):
+    timed = json.loads((RUNS / "transformer-cpu-1" / "run.json").read_text())["iteration_s"]
+    found = one_worker(lone)
+    assert found.seconds == pytest.approx(np.median(timed["plain"]))
+    assert "3 plain iterations, timed without a profiler" in repr(found)
+
+
+def test_several_workers_take_their_duration_without_exposed_communication(pair):
+    spent = iterations(pair)
+    expected = (spent["duration_s"] - spent["exposed_comm_s"]).median()
+    found = one_worker(pair)
+    assert found.seconds == pytest.approx(float(expected))
+    assert "exposed communication taken off: an estimate" in found.how
+
+
+def test_what_compute_hides_is_not_taken_off(write_trace):
+    # compute 0-100 us, all-reduce 50-140: 40 us exposed of 140
+    run = load_run(write_trace(step(1000, ("gemm", 100, 100), (ALL_REDUCE, 150, 90))))
+    assert one_worker(run).seconds == pytest.approx(100e-6)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [None, [1.0], {"plain": 1.0}, {"plain": [1.0, "2"]}, {"plain": [-1.0]}, {"plain": [True]}],
+)
+def test_plain_iterations_that_are_no_times_are_none(told, lone):
+    assert len(plain_iterations(type(lone)("x", {"iteration_s": told}, None, None))) == 0
+
+
+def test_a_run_that_only_communicates_does_not_tell_what_one_worker_takes(write_trace):
+    run = load_run(write_trace(step(1000, (ALL_REDUCE, 100, 100))))
+    with pytest.raises(ValueError, match="no compute was recorded"):
+        one_worker(run)
+
+
+def test_messages_that_were_not_recorded_leave_one_worker_unknown(write_trace):
+    calls = [complete("cpu_op", "nccl:all_reduce", 1010, 5)]
+    with pytest.warns(UserWarning, match="no communication kernel"):
+        run = load_run(write_trace(calls + step(1000, ("gemm", 100, 100))))
+    with pytest.raises(ValueError, match="communication was not recorded"):
+        one_worker(run)
+
+
+def test_the_scenario_of_a_run_is_the_one_made_by_hand(lone):
+    made = scenario_of(lone, COST, 8, DDPBuckets())
+    ready = gradients(lone)
+    pd.testing.assert_frame_equal(made.gradients, ready)
+    assert made.backward_s == ready["ready_s"].max()
+    assert made.one_worker_s == one_worker(lone).seconds
+    assert (made.n_workers, made.all_reduce, made.fusion) == (8, COST, DDPBuckets())
+
+
+def test_a_single_gpu_trace_is_enough_for_a_forecast(shared):
+    run = load_run(shared / "traces" / "kineto" / "old-format-resnet50")
+    found = predict(scenario_of(run, COST, 16, OneMessage()))
+    # by hand: T1 + 2(n-1) (alpha + S/n beta), S the 25,557,032 parameters of ResNet-50 in fp32
+    comm_s = 30 * (10e-6 + 4 * 25_557_032 / 16 * 1e-9)
+    assert found.exposed_comm_s == pytest.approx(comm_s)
+    assert found.scaling_factor == pytest.approx(1 / (1 + comm_s / one_worker(run).seconds))
+
+
+def test_missing_sizes_are_told_with_how_to_record_them(shared):
+    run = load_run(shared / "traces" / "kineto" / "ddp-resnet50-2gpu")
+    with pytest.raises(ValueError, match=r"161 of 161 gradients have no size.*record_shapes=True"):
+        scenario_of(run, COST, 8, DDPBuckets())
+
+
+def test_sizes_of_the_model_stand_in_for_those_the_trace_lacks(shared):
+    run = load_run(shared / "traces" / "kineto" / "ddp-resnet50-2gpu")
+    table = pd.read_csv(ROOT / "data" / "models" / "gradients.csv", comment="#")
+    sizes = table[table["model"] == "resnet50"]
+    made = scenario_of(run, COST, 8, DDPBuckets(), sizes=sizes)
+    assert made.gradients["nbytes"].sum() == 4 * 25_557_032
+
+
+def test_a_sentence_stands_in_the_place_of_what_cannot_be_computed(lone):
+    assert or_why(one_worker, lone) == one_worker(lone)
+    why = or_why(load_run, "no/such/run")
+    assert isinstance(why, Absent) and not why and "no such file" in repr(why)
+    assert (why or "instead") == "instead"
+
+
+def test_errors_that_are_no_answer_are_not_caught():
+    with pytest.raises(ZeroDivisionError):
+        or_why(lambda: 1 / 0)
