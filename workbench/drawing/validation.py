@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 from ..checks import shown
 from ..gain import CLAIMED, GAIN
 from ..validation import VALIDATION
-from .style import INK, check_axes, cues, filled, is_number, legend_above, shades
+from .labels import looks
+from .style import INK, check_axes, filled, is_number, legend_above
 
+TENTHS = np.linspace(0, 1, 6)  # ticks of both axes of scaling factors
 TICKS = (0, 1, 3, 10, 32.2, 150)  # per cent; the last two are the range that the paper claims
 
 
@@ -41,11 +43,13 @@ def draw_parity(
                     label=f"within {100 * within:.3g} %")  # fmt: skip
     ax.plot(line, line, color=INK, lw=0.6, zorder=1)
     groups = table.groupby(by, sort=False)
-    for (name, cells), look in zip(groups, _looks(len(groups)), strict=True):
+    for (name, cells), look in zip(groups, _looks(groups), strict=True):
         ax.plot(cells["measured"], cells["predicted"], label=name, **look | crowd)
     what = table["quantity"].iloc[0]
     ax.set(xlabel=f"measured ({what})", ylabel=f"predicted ({what})")
     ax.set(xlim=(line[0], line[-1]), ylim=(line[0], line[-1]), aspect="equal")
+    if what == "scaling factor" and up_to is None:
+        ax.set(xticks=TENTHS, yticks=TENTHS)
     legend_above(ax, columns=2)
     for handle in ax.get_legend().get_lines():
         handle.set(markersize=3.5, alpha=0.9)
@@ -60,11 +64,11 @@ def _span(table: pd.DataFrame) -> np.ndarray:
     return np.linspace(0, values.max() * 1.05)
 
 
-def _looks(n: int) -> list[dict]:
-    """Return marker and colour of n groups."""
+def _looks(groups) -> list[dict]:
+    """Return marker and colour of each group, by its name."""
     plain = {"ls": "", "ms": 3.5, "alpha": 0.75, "mew": 0}
-    marks = (mark for mark, _ in cues(n))
-    return [plain | {"color": c, "marker": m} for c, m in zip(shades(n), marks, strict=True)]
+    found = looks([name for name, _ in groups]).values()
+    return [plain | {name: look[name] for name in ("color", "marker")} for look in found]
 
 
 def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -79,7 +83,7 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
                label="claimed")  # fmt: skip
     groups = table.groupby("model", sort=False)
     offsets = np.linspace(0.25, -0.25, len(groups)) if len(groups) > 1 else [0.0]
-    for (name, cells), look, offset in zip(groups, _looks(len(groups)), offsets, strict=True):
+    for (name, cells), look, offset in zip(groups, _looks(groups), offsets, strict=True):
         rows = cells["baseline"].map(baselines.index) + offset
         ax.plot(100 * cells["gain"], rows, label=name, **look)
     ax.set_xscale("symlog", linthresh=1.0)

@@ -1,0 +1,47 @@
+"""What was claimed and what we compute beside it, as the ratio of the two."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from ..claims import CLAIMS, readable
+from .labels import beside, small
+from .style import INK, check_axes, filled, short
+
+BAND = "#EFEFEF"
+TICKS = np.array([0.1, 0.2, 0.33, 0.5, 1, 2, 3, 5, 10])
+
+
+def draw_claims(ax: Axes, table: pd.DataFrame, within: float = 0.084, length: int = 46) -> Axes:
+    """Draw ours over what was claimed, a row a claim, and both numbers at the right.
+
+    The axis is logarithmic; the band is within the largest error that the paper's abstract names.
+
+    table : `claims(...)`
+    length : letters of a claim that are shown
+    """
+    check_axes(ax, "draw_claims")
+    texts = readable(
+        filled(table, CLAIMS, "draw_claims", "claims(tables, gradients, cells, gains)")
+    )
+    rows, ratio = np.arange(len(table)), table["ratio"].to_numpy(float)
+    ax.set_xscale("log")
+    ax.axvspan(1 - within, 1 + within, color=BAND, lw=0, zorder=0)
+    ax.axvline(1, color=INK, lw=0.6, zorder=1)
+    ax.hlines(rows, np.minimum(1, ratio), np.maximum(1, ratio), color=INK, lw=0.8)
+    ax.plot(ratio, rows, "o", color=INK, ms=3.5)
+    for row, told in zip(rows, texts.itertuples(index=False), strict=True):
+        beside(ax, row, f"{told.Ours} / {told.Claimed}")
+    ax.text(1, 1.01, "ours / claimed", transform=ax.transAxes, va="bottom", fontsize=small())
+    ax.set_yticks(rows, [short(claim, length) for claim in texts["Claim"]])
+    for tick in ax.get_yticklabels():
+        tick.set_parse_math(False)
+    ax.tick_params(axis="y", length=0)
+    low, high = min(0.8, ratio.min() / 1.25), max(1.25, ratio.max() * 1.25)
+    shown = TICKS[(TICKS >= low) & (TICKS <= high)]
+    ax.xaxis.set_major_locator(FixedLocator(shown))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set(xlim=(low, high), ylim=(len(table) - 0.4, -0.6), xlabel="ratio")
+    return ax
