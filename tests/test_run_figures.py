@@ -127,3 +127,8 @@ def test_names_from_the_file_are_not_in_the_picture(ax, write_trace):
     draw_run(ax, run)
     assert HTML in set(run.events["name"])
     assert not any("<" in text.get_text() for text in ax.figure.findobj(Text))
+
+
+def test_no_path_is_empty_as_it_would_have_no_extent(ax, run):
+    draw_run(ax, run)
+    assert all(len(path.vertices) for each in ax.collections for path in each.get_paths())

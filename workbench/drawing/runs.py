@@ -54,6 +54,8 @@ def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None
             boxes = np.concatenate(boxes)
             narrow = boxes[:, 1, 0] - boxes[:, 0, 0] < NARROW * (high - low) / MS
             for some, hatch in ((boxes[narrow], ""), (boxes[~narrow], HATCHES[kind])):
+                if not len(some):  # a path without a point has no extent
+                    continue
                 # one path for all, as hatching each of many takes long
                 path = Path.make_compound_path_from_polys(some)
                 ax.add_collection(PathCollection([path], **look, hatch=hatch), autolim=False)
