@@ -120,6 +120,13 @@ def test_without_communication_nothing_is_hidden(lone):
         evidence.hidden(lone)
 
 
+def test_communication_that_was_not_recorded_is_not_called_none(shared):
+    with pytest.warns(UserWarning, match="no communication kernel"):
+        run = load_run(shared / "traces" / "kineto" / "no-gpu-events")
+    with pytest.raises(ValueError, match="none was recorded, so what is hidden"):
+        evidence.hidden(run)
+
+
 def test_only_tools_that_answer_are_shown():
     columns = ["tool", "quantity", "ours_ms", "theirs_ms", "difference_ms", "why"]
     rows = [("A", "idle", 1.0, 2.0, 1.0, "later"), ("A", "window", 1.0, 2.0, 1.0, "later")]

@@ -138,7 +138,7 @@ def test_its_parameters_stand_in_one_cell_and_are_settled_in_the_next(path):
     (at,) = [i for i, cell in enumerate(code) if "parameters" in cell.metadata.get("tags", ())]
     lines = code[at].source.splitlines()
     assert lines[-1] == "DEFAULTS = defaults(globals())"
-    assert all(re.match(r"[A-Za-z_]+ = |[ )\]}]", line) for line in lines), "a name a line"
+    assert all(re.match(r"[\w, ]+ = |[ )\]}]", line) for line in lines), "a name a line"
     assert any(line.startswith("FIGURES = None") for line in lines)
     settled = f'RECIPE = settle("{path.stem}", DEFAULTS, globals())'
     assert code[at + 1].source.splitlines()[0] == settled

@@ -152,7 +152,13 @@ def hidden(run) -> pd.DataFrame:
     both summed over ITERATIONS; whole_trace: the union of all the rank's rows, iterations or not;
     and their ratio. Raises ValueError for a run without communication, or none recorded.
     """
-    ranks = spent_of(run).fillna({"rank": _UNKNOWN}).groupby("rank")
+    spent = spent_of(run).fillna({"rank": _UNKNOWN})
+    if spent["comm_s"].isna().all():
+        raise ValueError(
+            f"run: {run.name}: collectives were called, none was recorded, so what is hidden of "
+            "them is unknown. Record with ProfilerActivity.CUDA"
+        )
+    ranks = spent.groupby("rank")
     spent = ranks[["comm_s", "exposed_comm_s"]].sum(min_count=1).astype("Float64")
     spent = spent[(spent["comm_s"] > 0).fillna(False)]
     if spent.empty:
