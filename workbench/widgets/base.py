@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
-from math import prod
 from threading import RLock
 from weakref import WeakValueDictionary
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, Image, Layout, VBox
+from ipywidgets import HTML, Button, Dropdown, HBox, Image, Layout, VBox
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from traitlets import TraitError
@@ -30,10 +29,10 @@ from ..drawing.receipts import save, target
 from ..drawing.style import paper
 from .code import written
 from .page import CODE, COPY
-from .static import Axis, Cell, Static, palette, static_page
+from .positions import axis, differs, in_words, positions
+from .static import Cell, Static, palette, static_page
 
 CONTROL = {"style": {"description_width": "11em"}, "layout": {"width": "40em"}}
-PICTURES = 60  # of a static page, at most
 _LIVE: "WeakValueDictionary[str, Explorer]" = WeakValueDictionary()
 _ONE_AT_A_TIME = RLock()  # settings of Matplotlib and controls that follow others are shared
 
@@ -142,17 +141,17 @@ class Explorer(VBox):
         """Return Python text that makes the present scenario, table and figure again."""
         return written(self.given, self._present().code)
 
-    def static(self, positions: Mapping | None = None) -> Static:
+    def static(self, grid: Mapping | None = None) -> Static:
         """Return HTML that needs no kernel: a grid of positions, all else as it stands now.
 
-        positions : {control: positions}, the most telling control first; by default a few of each
-            of the controls that tell most. Of more than 60 pictures each control keeps fewer.
+        grid : {control: positions}, the most telling control first; by default a few of each
+            of the controls that tell most. More than 60 pictures are thinned out.
 
         `explorer.static().save("page.html")` writes a page of its own. Raises ValueError for what
         is no control.
         """
         with _ONE_AT_A_TIME:
-            return self._static(self.grid if positions is None else positions)
+            return self._static(self.grid if grid is None else grid)
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -260,19 +259,14 @@ class Explorer(VBox):
         if unknown:
             expected = ", ".join(self._controls)
             raise ValueError(f"static: expected controls {expected}; got {shown(unknown[0])}")
-        now = self.state()
-        places = {name: _positions(self._controls[name], wanted[name]) for name in wanted}
-        places = _fewer({name: each for name, each in places.items() if len(each) > 1}, now)
+        places = positions(self._controls, wanted)
         cells = [
-            self._cell(now | dict(zip(places, values, strict=True)))
+            self._cell(self.state() | dict(zip(places, values, strict=True)))
             for values in itertools.product(*places.values())
         ]
-        axes = [_axis(self._controls[name], each, now[name]) for name, each in places.items()]
-        fixed = {
-            control.description: _in_words(control, now[name])
-            for name, control in self._controls.items()
-            if name not in places
-        }
+        axes = [axis(self._controls[name], each) for name, each in places.items()]
+        rest = [each for name, each in self._controls.items() if name not in places]
+        fixed = {each.description: in_words(each, each.value) for each in rest}
         return static_page(axes, cells, fixed, self._target["name"])
 
     def _cell(self, values: dict) -> Cell:
@@ -298,15 +292,6 @@ def static_of(model_id: str) -> str:
     if model_id not in _LIVE:
         raise ValueError(f"static_of: expected the model_id of an explorer, got {shown(model_id)}")
     return _LIVE[model_id].static().html
-
-
-def differs(value, start) -> bool:
-    """Whether a control was moved; the page may give back a number with other last digits."""
-    if isinstance(value, tuple) and isinstance(start, tuple):
-        return any(map(differs, value, start))
-    if isinstance(value, float) and isinstance(start, float):
-        return abs(value - start) > 1e-6 * max(abs(value), abs(start))
-    return value != start
 
 
 def named(widget, name: str):
@@ -339,71 +324,3 @@ def _put(control, value, name: str):
 def _extent(control):
     """Return what a control can be moved to."""
     return getattr(control, "options", None) or control.max
-
-
-# --- positions of a static page -------------------------------------------------------------------
-
-
-def _positions(control, wanted) -> list:
-    """Return the positions wanted of a control, with the one where it stands; all for None."""
-    if wanted is None and isinstance(control, Checkbox):
-        return [False, True]
-    if wanted is None:
-        wanted = _values(control) or range(control.min, control.max + 1)
-    known = _values(control)
-    found = [value for value in wanted if known is None or value in known]
-    now = control.value
-    if not any(not differs(value, now) for value in found):
-        found.append(now)
-    return found if known is not None and not _ordered(control) else sorted(found)
-
-
-def _values(control) -> list | None:
-    """Return the values that a control offers, or None for one that moves freely."""
-    options = getattr(control, "options", None)
-    if options is None or isinstance(control.value, tuple):
-        return None
-    return [each[1] if isinstance(each, tuple) else each for each in options]
-
-
-def _ordered(control) -> bool:
-    return not isinstance(control, Dropdown | Checkbox)
-
-
-def _fewer(places: dict, now: dict) -> dict:
-    """Return as many positions of each control as make at most PICTURES, the first keeping most."""
-    places = dict(places)
-    while prod(map(len, places.values())) > PICTURES:
-        most = max(map(len, places.values()))
-        name = [name for name, each in places.items() if len(each) == most][-1]
-        places[name] = _thinned(places[name], now[name])
-        if len(places[name]) == 1:
-            del places[name]
-    return places
-
-
-def _thinned(values: list, now) -> list:
-    """Return the values without one of them, not the one where the control stands."""
-    others = [value for value in values if differs(value, now)]
-    dropped = others[len(others) // 2] if len(others) > 1 else others[0]
-    return [value for value in values if value is not dropped]
-
-
-def _axis(control, values: list, now) -> Axis:
-    start = next(i for i, value in enumerate(values) if not differs(value, now))
-    look = "checkbox" if isinstance(control, Checkbox) else "range"
-    look = "select" if isinstance(control, Dropdown) else look
-    positions = [_in_words(control, value) for value in values]
-    return Axis(control.description, control.tooltip or "", positions, start, look)
-
-
-def _in_words(control, value) -> str:
-    """Return a position as the page writes it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, tuple):
-        return " to ".join(_in_words(control, each) for each in value)
-    for option in getattr(control, "options", None) or ():
-        if isinstance(option, tuple) and option[1] == value:
-            return str(option[0])
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
