@@ -228,3 +228,14 @@ def no_cost():
 def test_what_is_no_kind_of_cost_is_refused(kind):
     with pytest.raises(ValueError, match="kind: expected a class of cost, such as Ring or Affine"):
         fit_all_reduce(timings(Ring(LINK), [2, 8]), kind)
+
+
+def test_the_same_sizes_at_other_prices_are_searched_anew():
+    x = 2.0 ** np.arange(10, 26)
+    for break_at, slopes in ((2.0**16, (1e-9, 4e-9)), (2.0**20, (4e-9, 1e-9))):
+        price = 1e-5 + slopes[0] * np.minimum(x, break_at)
+        price += slopes[1] * np.maximum(x - break_at, 0)
+        for _ in range(2):  # the second is what was kept
+            (breaks, prices), _ = find_breaks(x[::-1], price[::-1])
+            assert breaks == pytest.approx((break_at,), rel=1e-3)
+            assert prices == pytest.approx((1e-5, *slopes), rel=1e-3)

@@ -144,6 +144,7 @@ def draw_scaling(
     lowest, highest = table.n_workers.min(), table.n_workers.max()
     n_curves = table["curve"].nunique()
     markers, dashes = zip(*cues(n_curves), strict=True)
+    ax.set(xlabel="number of workers", ylabel="scaling factor")  # else seaborn lays ticks out first
     sns.lineplot(
         table, x="n_workers", y="scaling_factor", hue="curve", style="curve", estimator=None,
         ax=ax, palette=shades(n_curves), markers=list(markers), dashes=list(dashes),
@@ -155,7 +156,7 @@ def draw_scaling(
         _mark_fitted(ax, fitted_to, highest)
     if at is not None:
         ax.axvline(at, color=INK, lw=0.6, ls=":", zorder=1)
-    ax.set(xlabel="number of workers", ylabel="scaling factor", ylim=(0, 1.05))
+    ax.set_ylim(0, 1.05)
     ax.set_yticks(np.linspace(0, 1, 6))
     ax.legend(loc="best")
     return doubling_axis(ax, lowest, highest)

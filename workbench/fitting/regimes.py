@@ -6,7 +6,7 @@ floor also count as estimated, so that they widen the other intervals.
 
 import itertools
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import pandas as pd
@@ -206,10 +206,16 @@ def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
 
     Breaks are added one by one, each time moving all of them to where they fit best, as long as the
     criterion falls. Errors are relative, no slope is below 0, and the first and the last segment
-    hold three sizes or more.
+    hold three sizes or more. What was found is kept for the same rows fitted by another method.
     """
     order = np.argsort(x, kind="stable")
-    x, price = x[order], price[order]
+    return _found(x[order].astype(float).tobytes(), price[order].astype(float).tobytes())
+
+
+@lru_cache(maxsize=32)
+def _found(x: bytes, price: bytes) -> tuple[tuple, float]:
+    """Return what find_breaks does, of x rising and the price, both floats as bytes."""
+    x, price = np.frombuffer(x), np.frombuffer(price)
     sizes = np.unique(x)
     grid = _candidates(sizes)
     most = min(MOST_BREAKS, len(grid), (len(x) - 3) // 2)  # fewer parameters than rows
