@@ -4,10 +4,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zlib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -15,10 +17,13 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
-from workbench.drawing.receipts import REPOSITORY, save
-from workbench.figures import draw_scaling, paper
+from workbench.drawing.provenance import REPOSITORY, commit
+from workbench.drawing.receipts import save
+from workbench.figures import describe, draw_scaling, paper
 
+PGF = {"pgf"} if shutil.which("pdflatex") else set()
 SCALING = pd.DataFrame(
     {
         "n_workers": [1, 2, 4, 8] * 3,
@@ -61,19 +66,26 @@ def test_two_processes_write_the_same_bytes(tmp_path):
             env=os.environ | {"PYTHONHASHSEED": seed},
         )
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert names == ["timeline.csv", "timeline.pdf", "timeline.receipt.json", "timeline.svg"]
+    suffixes = {name.removeprefix("timeline.") for name in names}
+    assert suffixes == {"csv", "pdf", "png", "receipt.json", "svg"} | PGF
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+INPUT = b"# source: a table of ours (2020)\n# licence: none\n# source: another\nn_workers\n1\n"
+RECIPE = {"notebook": "06-paper-figures", "parameters": {"MODEL": "resnet50", "N": 4}}
+CAPTION = "Scaling factor against workers. <Ours> & others'."
 
 
 @pytest.fixture
 def saved(ax, tmp_path):
     """A figure saved with one input file; what it wrote lies in tmp_path/out."""
-    (tmp_path / "input.csv").write_bytes(b"n_workers\n1\n")
+    (tmp_path / "input.csv").write_bytes(INPUT)
     draw_scaling(ax, SCALING, label="policy")
     parameters = {"alpha_s": np.float64(1e-6), "workers": [1, 2]}
     return save(ax.figure, "scaling", data=SCALING, folder=tmp_path / "out",
-                inputs=[tmp_path / "input.csv"], parameters=parameters)  # fmt: skip
+                inputs=[tmp_path / "input.csv"], parameters=parameters, recipe=RECIPE,
+                caption=CAPTION)  # fmt: skip
 
 
 def receipt_of(pdf: Path) -> dict:
@@ -110,8 +122,9 @@ def test_the_data_come_back_from_the_csv(saved):
 
 def test_the_receipt_has_the_hashes_of_what_was_read_and_written(saved):
     receipt = receipt_of(saved)
-    assert receipt["inputs"] == {"input.csv": hashlib.sha256(b"n_workers\n1\n").hexdigest()}
-    assert set(receipt["written"]) == {"scaling.pdf", "scaling.svg", "scaling.csv"}
+    assert receipt["inputs"] == {"input.csv": hashlib.sha256(INPUT).hexdigest()}
+    suffixes = {"pdf", "svg", "png", "csv", "caption.txt"} | PGF
+    assert set(receipt["written"]) == {f"scaling.{suffix}" for suffix in suffixes}
     for name, digest in receipt["written"].items():
         content = (saved.parent / name).read_bytes()
         assert digest == hashlib.sha256(content).hexdigest()
@@ -133,6 +146,162 @@ def test_inputs_of_the_repository_are_told_by_their_path_in_it(ax, tmp_path):
 def test_no_receipt_holds_an_absolute_path(saved):
     assert str(saved.parents[1]) not in saved.with_suffix(".receipt.json").read_text()
 
+
+# --- the receipt, within the pictures too -------------------------------------------------------
+
+
+def embedded(receipt: dict) -> dict:
+    """What a receipt tells within the pictures: all but the files written, which they are."""
+    return {name: value for name, value in receipt.items() if name not in ("written", "pgf")}
+
+
+def test_the_receipt_tells_sources_caption_alt_text_and_recipe(ax, saved):
+    receipt = receipt_of(saved)
+    assert receipt["sources"] == {"input.csv": ["a table of ours (2020)", "another"]}
+    assert receipt["caption"] == CAPTION
+    assert receipt["alt"] == describe(ax.figure)
+    assert receipt["recipe"] == RECIPE | {"paths": []}
+    caption = saved.with_name("scaling.caption.txt").read_text()
+    assert caption == CAPTION + "\n"
+
+
+@pytest.mark.skipif(shutil.which("pdfinfo") is None, reason="no pdfinfo: apt install poppler-utils")
+def test_the_pdf_has_the_receipt_among_its_keywords_and_the_alt_text_as_its_subject(saved):
+    told = subprocess.run(["pdfinfo", saved], capture_output=True, text=True, check=True).stdout
+    fields = dict(re.findall(r"^(\w+): +(.*)$", told, re.M))
+    assert json.loads(fields["Keywords"]) == embedded(receipt_of(saved))
+    assert fields["Subject"] == receipt_of(saved)["alt"] and fields["Title"] == "scaling"
+    assert "CreationDate" not in fields
+
+
+def test_the_svg_has_the_receipt_in_its_description_and_the_alt_text_for_screen_readers(saved):
+    root = ElementTree.parse(saved.with_suffix(".svg")).getroot()
+    svg, dc = "{http://www.w3.org/2000/svg}", "{http://purl.org/dc/elements/1.1/}"
+    assert root.find(f"{svg}title").text == "scaling"
+    assert root.find(f"{svg}desc").text == receipt_of(saved)["alt"]
+    (told,) = root.iter(f"{dc}description")
+    assert json.loads(told.text) == embedded(receipt_of(saved))
+
+
+def test_the_png_is_of_300_dots_an_inch_and_tells_what_it_shows(saved):
+    with Image.open(saved.with_suffix(".png")) as image:
+        assert image.width == round(300 * paper()["figure.figsize"][0])
+        assert image.text["Description"] == receipt_of(saved)["alt"]
+        assert "Software" not in image.text
+
+
+def test_the_commit_is_that_of_the_checkout(saved):
+    call = ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
+    try:
+        head = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        assert commit() is None and receipt_of(saved)["git"] is None
+        return
+    assert head.startswith(commit()["commit"]) and len(commit()["commit"]) >= 12
+    assert receipt_of(saved)["git"].keys() == {"commit", "changed"}
+
+
+NO_GIT = """
+import sys
+from pathlib import Path
+from workbench.drawing import provenance
+provenance.REPOSITORY = Path(sys.argv[1])
+print(provenance.commit())
+"""
+
+
+@pytest.mark.parametrize("path", ["", None])
+def test_without_git_or_without_a_repository_there_is_no_commit(path, tmp_path):
+    env = os.environ | ({} if path is None else {"PATH": path})
+    call = [sys.executable, "-c", NO_GIT, str(tmp_path)]
+    run = subprocess.run(call, capture_output=True, text=True, env=env, cwd=REPOSITORY, check=True)
+    assert run.stdout == "None\n"
+
+
+def test_a_caption_left_out_later_takes_its_file_with_it(ax, saved):
+    save(ax.figure, "scaling", data=SCALING, folder=saved.parent)
+    assert not saved.with_name("scaling.caption.txt").exists()
+
+
+def test_a_recipe_tells_paths_as_those_of_the_repository(ax, tmp_path):
+    data = REPOSITORY / "data"
+    (tmp_path / "own").mkdir()
+    given = {"DATA": data, "RUN": f"{data}/runs", "OWN": str(tmp_path / "own"), "MODEL": "data"}
+    recipe = {"notebook": "x", "parameters": given}
+    pdf = save(ax.figure, "one", data=SCALING, folder=tmp_path, recipe=recipe)
+    assert receipt_of(pdf)["recipe"] == {
+        "notebook": "x",
+        "parameters": {"DATA": "data", "RUN": "data/runs", "OWN": "own", "MODEL": "data"},
+        "paths": ["DATA", "OWN", "RUN"],
+    }
+
+
+@pytest.mark.parametrize("recipe", ["06", {"notebook": "x"}, {"notebook": "x", "parameters": 3}])
+def test_what_is_no_recipe_is_refused(ax, tmp_path, recipe):
+    with pytest.raises(ValueError, match=r"recipe: expected what settle\(...\) returned"):
+        save(ax.figure, "one", data=SCALING, folder=tmp_path, recipe=recipe)
+
+
+def test_a_caption_that_is_no_text_is_refused(ax, tmp_path):
+    with pytest.raises(ValueError, match="caption: expected a text, got 3"):
+        save(ax.figure, "one", data=SCALING, folder=tmp_path, caption=3)
+
+
+def test_saving_twice_gives_the_same_bytes(ax, saved):
+    before = {path.name: path.read_bytes() for path in saved.parent.iterdir()}
+    save(ax.figure, "scaling", data=SCALING, folder=saved.parent,
+         inputs=[saved.parents[1] / "input.csv"], recipe=RECIPE, caption=CAPTION,
+         parameters={"alpha_s": 1e-6, "workers": [1, 2]})  # fmt: skip
+    for path in saved.parent.iterdir():
+        assert path.read_bytes() == before[path.name], path.name
+
+
+# --- LaTeX ----------------------------------------------------------------------------------------
+
+PAPER = r"""
+\documentclass{article}
+\usepackage{pgf}
+\def\mathdefault#1{#1}
+\begin{document}
+\setbox0=\hbox{\input{scaling.pgf}}
+\typeout{as wide as \the\wd0.}
+\unhbox0
+\end{document}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PGF, reason="no pdflatex: apt install texlive-latex-base texlive-pictures")
+def test_latex_sets_the_pgf_as_wide_as_the_column(saved):
+    (saved.parent / "paper.tex").write_text(PAPER)
+    call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    run = subprocess.run(call, cwd=saved.parent, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-2000:]
+    told = re.search(r"as wide as ([\d.]+)pt", run.stdout)
+    assert float(told[1]) / 72.27 == pytest.approx(paper()["figure.figsize"][0], abs=0.01)
+    assert receipt_of(saved)["pgf"] == "written with pdflatex"
+
+
+def test_without_latex_the_receipt_says_in_a_sentence_that_there_is_no_pgf(tmp_path):
+    code = DRAW_AND_SAVE
+    env = os.environ | {"PATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], check=True, cwd=REPOSITORY,
+                   env=env)  # fmt: skip
+    told = json.loads((tmp_path / "out" / "timeline.receipt.json").read_text())["pgf"]
+    assert told == "not written: no pdflatex on this machine"
+    assert not (tmp_path / "out" / "timeline.pgf").exists()
+
+
+@pytest.mark.skipif(not PGF, reason="no pdflatex: apt install texlive-latex-base texlive-pictures")
+def test_a_text_that_latex_cannot_set_is_no_end_of_saving(ax, tmp_path):
+    ax.set_xlabel("\N{HIRAGANA LETTER A}")
+    with pytest.warns(UserWarning, match="Glyph .* missing from font"):
+        pdf = save(ax.figure, "kana", data=SCALING, folder=tmp_path)
+    assert receipt_of(pdf)["pgf"].startswith("not written: pdflatex cannot set")
+    assert pdf.exists() and not pdf.with_suffix(".pgf").exists()
+
+
+# --- what is refused ------------------------------------------------------------------------------
 
 BAD_NAMES = ["", "..", "a/b", "../scaling", "/tmp/scaling", "a\\b", "a.pdf", "a.PNG", 5]
 

@@ -1,23 +1,35 @@
-"""Save a figure with all it takes to check it: PDF, SVG, its data as CSV, and a receipt."""
+"""Save a figure with all it takes to check it: PDF, SVG, PNG, its data as CSV, and a receipt."""
 
-import hashlib
+import io
 import json
 import os
-import platform
-import sys
+import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, is_dataclass
-from importlib.metadata import PackageNotFoundError, version
+from html import escape
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
+from matplotlib.backends.backend_pgf import LatexError
 from matplotlib.figure import Figure
 
 from .. import files
 from ..checks import shown
+from .alt import describe
+from .provenance import (
+    REPOSITORY,
+    as_plain,
+    by_name,
+    commit,
+    plain_recipe,
+    sha256,
+    sources,
+    versions,
+)
 from .style import FIXED, check_figure, filled
+
+PNG_DPI = 300
+PGF = {"pgf.texsystem": "pdflatex", "pgf.rcfonts": False}  # in the fonts of the paper
 
 
 def save(
@@ -33,9 +45,12 @@ def save(
 ) -> Path:
     """Write a figure with all it takes to check it, and return the path of the PDF.
 
-    Writes `name`.pdf, .svg, .csv (the data drawn) and .receipt.json: SHA-256 of the input files
-    and of the files written, versions of the packages, the parameters. The same call gives the
-    same bytes in every run.
+    Writes `name`.pdf, .svg, .png, .csv (the data drawn) and .receipt.json, `name`.caption.txt where
+    there is a caption, and `name`.pgf where pdflatex is. The receipt holds SHA-256 of the input
+    files and of the files written, the sources that the inputs name, the parameters, versions of
+    the packages, the commit, the recipe, the caption and the alt text (`describe`). The PDF has it
+    among its keywords and the SVG in its description, but for the files written; both have the alt
+    text. The same call at the same commit gives the same bytes in every run.
 
     Parameters
     ----------
@@ -49,37 +64,69 @@ def save(
     Raises
     ------
     ValueError : no figure, the name holds a path or suffix, the folder cannot be made, the data are
-        empty, a parameter is no plain value
+        empty, a parameter is no plain value, the recipe is none of settle, the caption is no text
     FileNotFoundError : an input does not exist
     """
     check_figure(fig, "save")
     folder, read = target(name, folder, inputs)
     data = filled(data, {}, f"save {name}: data", "the table drawn")
+    if caption is not None and not isinstance(caption, str):
+        raise ValueError(f"save: caption: expected a text, got {shown(caption)}")
+    read = by_name(read)
     receipt = {
         "figure": name,
-        "inputs": _hashes(read),
-        "parameters": _plain(dict(parameters or {}), "parameters"),
-        "versions": _versions(),
-        "recipe": None if recipe is None else _plain(dict(recipe), "recipe"),
+        "inputs": {each: sha256(path) for each, path in read.items()},
+        "sources": sources(read),
+        "parameters": as_plain(dict(parameters or {}), "parameters"),
+        "recipe": plain_recipe(recipe),
+        "versions": versions(),
+        "git": commit(),
         "caption": caption,
     }
     _make(folder)
-    paths = {suffix: folder / f"{name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
     with mpl.rc_context(FIXED):
-        dateless = {"Creator": "osf-workbench", "CreationDate": None, "Producer": None}
-        fig.savefig(paths["pdf"], metadata=dateless)
-        fig.savefig(paths["svg"], metadata={"Creator": "osf-workbench", "Date": None})
-    data.to_csv(paths["csv"], index=False, lineterminator="\n")
+        receipt["alt"] = describe(fig)
+        pgf = _write(fig, folder / name, receipt)
+    data.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
     if caption:
-        paths["caption.txt"] = folder / f"{name}.caption.txt"
-        paths["caption.txt"].write_text(caption.strip() + "\n", encoding="utf-8")
-    receipt["written"] = {path.name: _sha256(path) for path in paths.values()}
-    text = json.dumps(receipt, indent=2, sort_keys=True, allow_nan=False)
+        (folder / f"{name}.caption.txt").write_text(caption.strip() + "\n", encoding="utf-8")
+    suffixes = ["pdf", "svg", "png", "csv", *["caption.txt"] * bool(caption), *["pgf"] * (not pgf)]
+    for left in {"caption.txt", "pgf"} - set(suffixes):  # of an earlier time
+        (folder / f"{name}.{left}").unlink(missing_ok=True)
+    written = {f"{name}.{suffix}": sha256(folder / f"{name}.{suffix}") for suffix in suffixes}
+    whole = receipt | {"written": written, "pgf": pgf or "written with pdflatex"}
+    text = json.dumps(whole, indent=2, sort_keys=True, allow_nan=False)
     (folder / f"{name}.receipt.json").write_text(text + "\n", encoding="utf-8")
-    return paths["pdf"]
+    return folder / f"{name}.pdf"
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+def _write(fig: Figure, base: Path, receipt: dict) -> str:
+    """Write the pictures with the receipt in them; return why no PGF, empty where there is one."""
+    told = json.dumps(receipt, sort_keys=True, allow_nan=False)
+    title, alt, creator = receipt["figure"], receipt["alt"], "osf-workbench"
+    dateless = {"CreationDate": None, "Producer": None}
+    named = {"Title": title, "Subject": alt, "Keywords": told, "Creator": creator}
+    fig.savefig(f"{base}.pdf", metadata=named | dateless)
+    svg, named = io.StringIO(), {"Title": title, "Description": told, "Creator": creator}
+    fig.savefig(svg, format="svg", metadata=named | {"Date": None})
+    words = f"</title>\n <desc>{escape(alt, quote=False)}</desc>"  # what a screen reader reads
+    Path(f"{base}.svg").write_text(
+        svg.getvalue().replace("</title>", words, 1), encoding="utf-8", newline="\n"
+    )
+    text = {"Software": None, "Title": title, "Description": alt}
+    fig.savefig(f"{base}.png", dpi=PNG_DPI, metadata=text)
+    return _write_pgf(fig, f"{base}.pgf")
+
+
+def _write_pgf(fig: Figure, path: str) -> str:
+    if shutil.which("pdflatex") is None:
+        return "not written: no pdflatex on this machine"
+    try:
+        with mpl.rc_context(PGF):
+            fig.savefig(path)
+    except (LatexError, RuntimeError, ValueError):
+        return "not written: pdflatex cannot set one of the figure's texts"
+    return ""
 
 
 def _default_folder() -> Path:
@@ -137,59 +184,3 @@ def _named(path) -> list[Path]:
         return files.named(path)[0]
     except (FileNotFoundError, ValueError) as error:
         raise type(error)(f"save: inputs: {error}") from None
-
-
-def _relative(path: Path) -> str:
-    """Path from the repository's top or the current folder, else the name: never absolute."""
-    for top in (REPOSITORY, Path.cwd()):
-        if path.resolve().is_relative_to(top):
-            return path.resolve().relative_to(top).as_posix()
-    return path.name
-
-
-def _hashes(paths) -> dict[str, str]:
-    """sha256 of each file by its name; files of one name are numbered, so that none is lost."""
-    found: dict[str, str] = {}
-    for path in paths:
-        name, n = _relative(path), sum(key.split(" #")[0] == _relative(path) for key in found)
-        found[f"{name} #{n + 1}" if n else name] = _sha256(path)
-    return found
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _plain(value, where: str):
-    """The value as JSON holds it; ValueError names the parameter that is no plain value."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | _plain(asdict(value), where)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
-    if isinstance(value, list | tuple | range | np.ndarray):
-        return [_plain(item, where) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Path):
-        return _relative(value)
-    finite = not isinstance(value, float) or np.isfinite(value)
-    if value is None or (isinstance(value, str | bool | int | float) and finite):
-        return value
-    raise ValueError(
-        f"save: {where} must be finite numbers, strings or dataclasses, got {shown(value)}; "
-        "name a table or a run among the inputs by its file"
-    )
-
-
-def _versions() -> dict:
-    """Versions of Python, of this package and of the packages loaded that shape the result."""
-    loaded = ("numpy", "pandas", "matplotlib", "seaborn", "statsmodels", "scipy")
-    names = {name: name for name in loaded if name in sys.modules} | {"workbench": "osf-workbench"}
-    found = {"python": platform.python_version()}
-    for name, distribution in names.items():
-        try:
-            found[name] = version(distribution)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
