@@ -36,10 +36,10 @@ save(fig, "line", pd.DataFrame({"x": [0, N]}), FIGURES, caption="One line.")
 EXPLORE = """
 from workbench.costs import Link, Ring
 from workbench.explore import explore_timeline
-from workbench.tables import GRADIENTS
+from workbench.fusion import OneMessage
 from workbench.timeline import Scenario
 gradients = pd.DataFrame({"name": ["<b>a</b>"], "nbytes": [2**20], "ready_s": [0.01]})
-explore_timeline(Scenario(gradients, 0.02, 0.01, Ring(Link(1e-5, 1e-9)), n_workers=4))
+explore_timeline(Scenario(gradients, 0.02, 0.01, 4, Ring(Link(1e-5, 1e-9)), OneMessage()))
 """
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 

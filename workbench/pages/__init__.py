@@ -6,6 +6,7 @@ their controls was drawn beforehand; its equations become MathML, which browsers
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,10 +26,11 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 BEFORE = """
 def _describe_figures():
     from IPython import get_ipython
-    from matplotlib.figure import Figure
-    from workbench.figures import describe
+    def described(figure, **_):
+        from workbench.figures import describe
+        return {}, {"image/png": {"alt": describe(figure)}}
     bundle = get_ipython().display_formatter.mimebundle_formatter
-    bundle.for_type(Figure, lambda fig, **_: ({}, {"image/png": {"alt": describe(fig)}}))
+    bundle.for_type_by_name("matplotlib.figure", "Figure", described)
 _describe_figures()
 """
 # Run after the last one: the explorers that stand in the notebook, without a kernel.
@@ -106,8 +108,9 @@ def write_pages(
 
 def _executed(path: Path, saved: Path, parameters: dict) -> nbformat.NotebookNode:
     """The notebook with its outputs, each explorer among them in its static form."""
+    put = Path(os.path.relpath(saved, path.resolve().parent)).as_posix()
     if _takes_figures(nbformat.read(path, as_version=4)):
-        parameters = {"FIGURES": saved} | parameters
+        parameters = {"FIGURES": put} | parameters
     notebook = execute(path, parameters=parameters, before=BEFORE, after=_question)
     answers = notebook.metadata.pop("answers")
     static = answers[0].data["application/json"] if answers else {}
@@ -116,17 +119,21 @@ def _executed(path: Path, saved: Path, parameters: dict) -> nbformat.NotebookNod
         if view and static.get(view["model_id"]):
             output.data = {"text/html": static[view["model_id"]]}
     notebook.metadata.pop("widgets", None)
-    return _without(notebook, f"FIGURES = {str(saved)!r}".replace("'", '"'))
+    return _without(notebook, f"FIGURES = {json.dumps(put)}")
 
 
 def _takes_figures(notebook: nbformat.NotebookNode) -> bool:
-    cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
+    cells = [cell for cell in notebook.cells if _has_tag(cell, "parameters")]
     return any(re.search(r"^FIGURES\s*=", cell.source, re.M) for cell in cells)
+
+
+def _has_tag(cell: nbformat.NotebookNode, tag: str) -> bool:
+    return tag in cell.metadata.get("tags", ())
 
 
 def _without(notebook: nbformat.NotebookNode, line: str) -> nbformat.NotebookNode:
     """The notebook without a line of the cell put in, which only says where these pages lie."""
-    for cell in [each for each in notebook.cells if "injected-parameters" in each.metadata.tags]:
+    for cell in [cell for cell in notebook.cells if _has_tag(cell, "injected-parameters")]:
         cell.source = cell.source.replace(line, "").strip()
         if cell.source == "# Parameters":
             notebook.cells.remove(cell)
