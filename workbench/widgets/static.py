@@ -1,7 +1,7 @@
 """An explorer as a page without a kernel: a grid of pictures made beforehand, which still moves.
 
 The page asks for nothing outside itself. Without JavaScript it shows the picture of the start.
-JupyterLab, too, may show it: arrow keys then are the controls' own, not shortcuts.
+JupyterLab may show it too: its shortcuts then leave the arrow keys to the controls.
 """
 
 import io
@@ -72,7 +72,7 @@ def static_page(axes: Sequence[Axis], cells: Sequence[Cell], fixed: dict, title:
         told += f" Fixed: {', '.join(f'{label} {value}' for label, value in fixed.items())}."
     cell, picture = cells[start], _shown(cells[start], cells)
     return Static(
-        f'<div class="wb-static" data-lm-suppress-shortcuts="true"><style>{STYLE}</style>'
+        f'<div class="wb-static"><style>{STYLE}</style>'
         f"<fieldset disabled>{controls}</fieldset>"
         f'<p class="wb-still">The controls need JavaScript.</p>{picture}'
         f'<p class="wb-words" aria-live="polite">{cell.words}</p>'
@@ -179,5 +179,6 @@ SCRIPT = """
   find('fieldset').disabled = false;
   find('.wb-still').remove();
   root.addEventListener('input', show);
+  root.addEventListener('keydown', event => event.stopPropagation());
 })(document.currentScript.parentElement);
 """
