@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from workbench.notebooks import execute
@@ -26,6 +27,15 @@ def main() -> int:
         if figure.stat().st_mtime >= began:
             print(f"  wrote {figure.relative_to(NOTEBOOKS.parent)}")
     return 1 if failed else 0
+
+
+def saving_to(path: Path, figures: Path, copy: Path):
+    """Copy a notebook, with another folder for its figures put in as papermill would."""
+    notebook = nbformat.read(path, as_version=4)
+    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
+    at = next(number for number, each in enumerate(tags) if "parameters" in each)
+    notebook.cells.insert(at + 1, nbformat.v4.new_code_cell(f"FIGURES = {str(figures)!r}"))
+    nbformat.write(notebook, copy)
 
 
 def _succeeds(path: Path) -> bool:

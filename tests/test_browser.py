@@ -8,8 +8,8 @@ import pytest
 from driver import Driven
 from lab_server import chromium, lab, open_notebook, run_all, watched
 from playwright.sync_api import expect
-from run_notebooks import NOTEBOOKS
-from test_notebooks import cells, saving_to
+from run_notebooks import NOTEBOOKS, saving_to
+from test_notebooks import cells
 
 ARTEFACTS = Path(__file__).parent / "artefacts"
 NAMES = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
