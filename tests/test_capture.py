@@ -1,8 +1,10 @@
-"""Recording: model definitions, run folders by one and two workers, the sweep, bad arguments."""
+"""Recording by one worker: models, workloads, run folders and their resumption, bad arguments."""
 
 import gzip
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,30 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.capture import ResNet50, Transformer, main, record, sweep_all_reduce
-from workbench.tables import MEASUREMENTS, check
+from workbench.capture import (
+    BERT,
+    GPT2,
+    LSTM,
+    VGG16,
+    ResNet50,
+    Workload,
+    record,
+    sweep_batches,
+    sweep_collectives,
+    workload,
+)
+from workbench.capture.command import main
+from workbench.capture.folder import Folder, Table, rows_of
+from workbench.capture.plans import policy_of
+from workbench.capture.workers import Workers
+from workbench.capture.workloads import MODELS
+from workbench.fits import fit_batch_time
+from workbench.fusion import FixedBuffer, OneMessage, PerTensor, check_gradients
+from workbench.iterations import gradients, iterations
+from workbench.traces import load_run
 
 ROOT = Path(__file__).parents[1]
-TINY = ["--model", "resnet50", "--batch", "2", "--image-size", "32", "--iterations", "2"]
+TINY = ["profile", "--model", "lstm", "--small", "--batch", "2", "--iterations", "2"]
 
 
 def trace_of(folder, rank=0):
@@ -24,93 +45,173 @@ def trace_of(folder, rank=0):
         return json.load(file)
 
 
-def accumulations(trace):
-    return [e for e in trace["traceEvents"] if e["name"] == "torch::autograd::AccumulateGrad"]
+def rows(path):
+    return pd.read_csv(path, comment="#")
 
 
-def hook_times(folder, rank=0):
-    return pd.read_csv(folder / f"gradients_rank{rank}.csv", comment="#")
+def profiled_marks(folder):
+    table = rows(folder / "gradients_rank0.csv")
+    return table[table["kind"] == "profiled"].reset_index(drop=True)
 
 
-def torchrun(*arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    command += ["2", "-m", "workbench.capture", *map(str, arguments)]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def small():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    batch = torch.randn(5, 8), torch.randint(4, (5,))
+    return Workload(model, [batch], nn.functional.cross_entropy, about={"answer": 42})
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    batch = torch.randn(5, 8), torch.randint(4, (5,))
     folder = tmp_path_factory.mktemp("capture") / "alone"
-    return record(model, batch, nn.functional.cross_entropy, folder, iterations=2)
+    return record(small(), folder, iterations=3, hooked=4, profiled=2)
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("capture") / "two"
-    torchrun("run", *TINY, "--out", folder)
-    return folder
+def on_no_device(make):
+    with torch.device("meta"):
+        return make()
 
 
-def test_resnet50_has_the_published_number_of_gradients_and_parameters():
-    sizes = [p.numel() for p in ResNet50().parameters()]
-    assert (len(sizes), sum(sizes)) == (161, 25_557_032)
+@pytest.mark.parametrize(
+    ("make", "n_gradients", "n_parameters"),
+    [
+        (ResNet50, 161, 25_557_032),
+        (VGG16, 32, 138_357_544),
+        (BERT, 206, 110_106_428),
+        (GPT2, 148, 124_439_808),
+        # 66 million in arXiv 1409.2329, whose layers have one bias of 6,000 and not two.
+        (LSTM, 11, 66_022_000 + 2 * 6_000),
+    ],
+)
+def test_models_have_their_published_size(make, n_gradients, n_parameters):
+    sizes = [p.numel() for p in on_no_device(make).parameters()]
+    assert (len(sizes), sum(sizes)) == (n_gradients, n_parameters)
 
 
-def test_resnet50_has_the_names_and_sizes_of_the_model_table():
-    table = pd.read_csv(ROOT / "data/models/gradients.csv", comment="#")
-    table = table[table["model"] == "resnet50"]
-    own = [(name, 4 * p.numel()) for name, p in ResNet50().named_parameters()]
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(ResNet50, "resnet50"), (VGG16, "vgg16"), (BERT, "bert_base"), (GPT2, "gpt2")],
+)
+def test_models_have_the_names_and_sizes_of_the_model_table(make, name):
+    table = rows(ROOT / "data/models/gradients.csv").query("model == @name")
+    own = [(key, 4 * p.numel()) for key, p in on_no_device(make).named_parameters()]
     assert own[::-1] == list(zip(table["name"], table["nbytes"], strict=True))
 
 
-def test_models_give_one_score_a_class():
-    assert ResNet50(n_classes=7)(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
-    tokens = torch.zeros(2, 128, dtype=torch.int64)
-    assert Transformer(n_tokens=50)(tokens).shape == (2, 50, 128)
+@pytest.mark.parametrize("name", MODELS)
+def test_small_models_train_and_start_at_the_loss_of_guessing(name):
+    work = workload(name, 3, small=True)
+    inputs, targets = next(iter(work.batches))
+    loss = work.loss(work.model(inputs), targets)
+    loss.backward()
+    assert all(p.grad is not None for p in work.model.parameters())
+    n_classes = 10 if "image_size" in work.about else 64
+    guessing = math.log(n_classes) + (math.log(2) if name == "bert-base" else 0.0)
+    assert loss.item() == pytest.approx(guessing, rel=0.2)  # untrained scores are near alike
+
+
+def test_attention_of_gpt2_does_not_look_ahead():
+    model = workload("gpt2-small", 1, small=True).model
+    tokens = torch.arange(8).reshape(1, 8)
+    changed = tokens.clone()
+    changed[0, 5] = 60
+    before, after = (model(each).detach() for each in (tokens, changed))
+    same = (before == after).all(dim=1)[0]
+    assert same.tolist() == [True] * 5 + [False] * 3
+
+
+def test_the_whole_input_has_the_models_own_size():
+    work = workload("lstm", 3)
+    assert next(iter(work.batches))[0].shape == (3, 35)
+    assert work.about == {"sequence_length": 35, "batch_per_worker": 3}
+    images, _ = next(iter(workload("resnet50", 2, small=True, size=40).batches))
+    assert images.shape == (2, 3, 40, 40)
 
 
 def test_one_process_writes_a_complete_run_folder(alone):
     names = sorted(path.name for path in alone.iterdir())
-    assert names == ["gradients_rank0.csv", "rank0.json.gz", "run.json"]
+    assert names == [
+        "gradients.csv",
+        "gradients_rank0.csv",
+        "iterations_rank0.csv",
+        "rank0.json.gz",
+        "run.json",
+    ]
 
 
 def test_run_json_tells_the_run_in_words_and_units(alone):
     run = json.loads((alone / "run.json").read_text())
-    assert run["world_size"] == run["n_nodes"] == 1
-    assert (run["dtype"], run["batch_per_worker"], run["n_gradients"]) == ("float32", 5, 4)
+    assert run["world_size"] == run["n_nodes"] == 1 and run["complete"] is True
+    assert (run["dtype"], run["n_gradients"], run["answer"]) == ("float32", 4, 42)
     assert run["n_parameters"] == 8 * 16 + 16 + 16 * 4 + 4
-    assert {"hardware", "software", "date", "backend", "iteration_s", "units"} <= set(run)
+    assert {"hardware", "software", "date", "backend", "units"} <= set(run)
+    times = rows(alone / "iterations_rank0.csv").groupby("kind")["iteration_s"].apply(list)
+    assert run["iteration_s"] == times.to_dict()
+
+
+def test_plain_iterations_and_those_with_hooks_take_turns(alone):
+    times = rows(alone / "iterations_rank0.csv")
+    turns = ["plain", "hooks"] * 3 + ["hooks"] + ["profiled"] * 2
+    assert times["kind"].tolist() == turns
+    assert times["iteration"].tolist() == [*range(7), 2, 3]
+
+
+def test_parts_of_an_iteration_add_up_to_no_more_than_the_whole(alone):
+    times = rows(alone / "iterations_rank0.csv")
+    parts = times[["data_s", "forward_s", "backward_s", "update_s"]]
+    assert (parts >= 0).all(axis=None) and (times["backward_s"] > 0).all()
+    assert (parts.sum(axis=1) <= times["iteration_s"]).all()
+
+
+def test_gradients_are_the_medians_of_the_iterations_with_hooks(alone):
+    table = check_gradients(rows(alone / "gradients.csv"))
+    marks = rows(alone / "gradients_rank0.csv").query("kind == 'hooks'")
+    assert len(marks) == 4 * 4
+    medians = marks.groupby("name")["ready_s"].median()
+    assert table.set_index("name")["ready_s"].to_dict() == pytest.approx(
+        medians.to_dict(), abs=1e-9
+    )
+    assert (table["low_s"] <= table["ready_s"]).all() and (table["n_iterations"] == 4).all()
+    assert set(table["name"][:2]) == {"2.bias", "2.weight"}
+
+
+def test_ready_times_lie_within_backward(alone):
+    marks = rows(alone / "gradients_rank0.csv")
+    times = rows(alone / "iterations_rank0.csv").set_index(["kind", "iteration"])["backward_s"]
+    latest = marks.groupby(["kind", "iteration"])["ready_s"].max()
+    assert (latest <= times[latest.index]).all() and (latest > 0).all()
+
+
+def accumulations(trace):
+    return [e for e in trace["traceEvents"] if e["name"] == "torch::autograd::AccumulateGrad"]
 
 
 def test_hooks_see_every_gradient_once_an_iteration_in_the_traces_order(alone):
-    times = hook_times(alone)
-    assert times.groupby("iteration").size().to_dict() == {2: 4, 3: 4}
-    assert times["name"].tolist()[:2] == ["2.bias", "2.weight"]
+    marks = profiled_marks(alone)
+    assert marks.groupby("iteration").size().to_dict() == {2: 4, 3: 4}
     elements = [
         torch.Size(e["args"]["Input Dims"][0]).numel() for e in accumulations(trace_of(alone))
     ]
-    assert times["nbytes"].tolist() == [4 * n for n in elements]
-
-
-def test_hook_times_never_decrease(alone):
-    assert (hook_times(alone).groupby("iteration")["ready_s"].diff().dropna() >= 0).all()
+    assert marks["nbytes"].tolist() == [4 * n for n in elements]
 
 
 def test_hooks_mark_their_gradients_inside_the_traces_operators(alone):
     operators = pd.DataFrame(accumulations(trace_of(alone)))[["ts", "dur"]] / 1e6
-    table = pd.concat([hook_times(alone), operators], axis=1)
+    table = pd.concat([profiled_marks(alone), operators], axis=1)
     # Hooks count from backward's beginning, the trace from its own: one offset an iteration.
     least = (table["ts"] - table["ready_s"]).groupby(table["iteration"]).max()
     most = (table["ts"] + table["dur"] - table["ready_s"]).groupby(table["iteration"]).min()
     assert (least <= most + 2e-6).all()  # two clocks: torch's and Python's, us apart
+
+
+def test_a_profile_loads_as_a_run_with_its_gradients_and_iterations(alone):
+    run = load_run(alone)
+    lost = run.ledger[~run.ledger["kept"] & (run.ledger["n_events"] > 0)]
+    assert set(lost["what"]) <= {"ph s", "ph f", "ph M", "ph i"}  # events that take no time
+    marks = profiled_marks(alone).query("iteration == 2")
+    assert gradients(run)["nbytes"].tolist() == marks["nbytes"].tolist()
+    assert iterations(run)["iteration"].tolist() == [2, 3]
+    assert run.info["iteration_s"]["plain"][0] > 0
 
 
 def test_traces_hold_neither_host_nor_path(alone):
@@ -120,87 +221,207 @@ def test_traces_hold_neither_host_nor_path(alone):
     assert str(alone) not in json.dumps(trace)
 
 
-def test_model_is_left_without_hooks(tmp_path):
-    model = nn.Linear(3, 2)
-    batch = torch.ones(2, 3), torch.zeros(2, 2)
-    record(model, batch, nn.functional.mse_loss, tmp_path / "run", iterations=1)
-    assert not model.weight._post_accumulate_grad_hooks
+def test_model_is_left_without_hooks(alone, tmp_path):
+    work = small()
+    record(work, tmp_path / "run", iterations=1, hooked=1, profiled=1)
+    assert not any(p._post_accumulate_grad_hooks for p in work.model.parameters())
 
 
 def test_frozen_parameters_are_no_gradients(tmp_path):
-    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)).requires_grad_(False)
-    model[1].requires_grad_(True)
-    batch = torch.ones(2, 3), torch.zeros(2, 1)
-    folder = record(model, batch, nn.functional.mse_loss, tmp_path / "run", iterations=1)
-    assert hook_times(folder)["name"].tolist() == ["1.bias", "1.weight"]
+    work = small()
+    work.model[0].requires_grad_(False)
+    folder = record(work, tmp_path / "run", iterations=1, hooked=1, profiled=0)
+    assert set(rows(folder / "gradients.csv")["name"]) == {"2.bias", "2.weight"}
 
 
-def test_a_folder_with_files_is_refused(alone):
-    with pytest.raises(ValueError, match="not an empty folder"):
-        record(nn.Linear(1, 1), (torch.ones(1, 1),) * 2, nn.functional.mse_loss, alone)
+@pytest.mark.parametrize(
+    "inputs", [(torch.ones(2, 3), torch.ones(2, 3)), {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}]
+)
+def test_several_inputs_are_the_models_arguments(tmp_path, inputs):
+    class Sum(nn.Linear):
+        def forward(self, a, b):
+            return super().forward(a + b)
+
+    work = Workload(Sum(3, 2), [(inputs, torch.zeros(2, 2))] * 2, nn.functional.mse_loss)
+    folder = record(work, tmp_path / "run", iterations=3, profiled=0)
+    assert len(rows(folder / "iterations_rank0.csv")) == 3  # more than there are batches
 
 
-def test_a_run_without_iterations_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="iterations: expected 1 or more, got 0"):
-        record(nn.Linear(1, 1), (), None, tmp_path / "run", iterations=0)
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_complete_run_is_not_done_again(alone):
+    before = contents(alone)
+    record(small(), alone, iterations=3, hooked=4, profiled=2)
+    assert contents(alone) == before
+
+
+def test_a_run_that_was_cut_goes_on_where_it_ended(tmp_path):
+    folder = record(small(), tmp_path / "run", iterations=3, hooked=3, profiled=1)
+    before, times = contents(folder), rows(folder / "iterations_rank0.csv")
+    notes = json.loads(before["run.json"]) | {"complete": False}
+    (folder / "run.json").write_text(json.dumps(notes))
+    (folder / "rank0.json.gz").unlink()
+    record(small(), folder, iterations=3, hooked=3, profiled=1)
+    again = rows(folder / "iterations_rank0.csv")
+    assert again[:6].equals(times[:6]) and again["kind"].tolist() == times["kind"].tolist()
+    assert set(contents(folder)) == set(before)
+    assert json.loads((folder / "run.json").read_text())["complete"] is True
+
+
+def test_half_a_table_is_begun_again(tmp_path):
+    folder = record(small(), tmp_path / "run", iterations=3, profiled=0)
+    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
+    (folder / "run.json").write_text(json.dumps(notes))
+    table = folder / "iterations_rank0.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-1]))
+    record(small(), folder, iterations=3, profiled=0)
+    assert rows(table)["iteration"].tolist() == [0, 1, 2]
+
+
+def test_a_cut_row_of_a_table_is_left_out(tmp_path):
+    path = tmp_path / "table.csv"
+    assert rows_of(path).empty
+    with Table(path, ["a", "b"], ["source: here"]) as table:
+        table.add([1, 0.5])
+    with path.open("a") as file:
+        file.write("2,0.2")
+    assert rows_of(path).to_dict("list") == {"a": ["1"], "b": ["0.500000000"]}
+
+
+def test_a_folder_of_other_settings_is_refused_and_names_the_first(alone):
+    with pytest.raises(
+        ValueError, match=r"holds a run with iterations 3, not 5: name a new folder"
+    ):
+        record(small(), alone, iterations=5, hooked=4, profiled=2)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="not an empty folder, nor one of a run to go on with"):
+        Folder(tmp_path, {}, Workers())
+    assert contents(tmp_path) == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"iterations": 0}, "iterations: expected a whole number from 1 up, got 0"),
+        ({"hooked": -1}, "hooked: expected a whole number from 0 up, got -1"),
+        ({"profiled": 1.5}, "profiled: expected a whole number from 0 up, got 1.5"),
+    ],
+)
+def test_a_run_without_iterations_is_refused(tmp_path, options, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        record(small(), tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_with_nothing_to_train_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no parameter that requires a gradient"):
-        record(nn.ReLU(), (), None, tmp_path / "run")
+        record(Workload(nn.ReLU(), [], None), tmp_path / "run")
+
+
+def test_batches_that_are_empty_are_refused(tmp_path):
+    work = Workload(nn.Linear(1, 1), [], nn.functional.mse_loss)
+    with pytest.raises(ValueError, match=r"batches: expected \(inputs, targets\) at least once"):
+        record(work, tmp_path / "run")
 
 
 def test_a_sweep_by_one_worker_is_refused(tmp_path):
     with pytest.raises(ValueError, match="2 or more workers, got 1"):
-        sweep_all_reduce(tmp_path / "sweep.csv")
+        sweep_collectives(tmp_path / "sweep")
+
+
+def test_batch_sizes_are_timed_once_and_fit(tmp_path):
+    def make(batch):
+        made.append(batch)
+        return workload("lstm", batch, small=True)
+
+    made, path = [], tmp_path / "batches.csv"
+    sweep_batches(make, [1, 4], path, iterations=3)
+    sweep_batches(make, [1, 4, 16], path, iterations=3)
+    assert made == [1, 4, 16]
+    table = rows(path)
+    assert table.groupby("batch").size().to_dict() == {1: 3, 4: 3, 16: 3}
+    model = fit_batch_time(table).model
+    assert model.fixed_s >= 0 and model.per_sample_s >= 0
+
+
+def test_policies_are_read_from_their_names():
+    assert policy_of("ddp") == (None, None)
+    assert policy_of("per-tensor") == (PerTensor(), None)
+    assert policy_of("one-message") == (OneMessage(), None)
+    assert policy_of("fixed:64") == (FixedBuffer(64 * 2**20), None)
+
+
+@pytest.mark.parametrize("text", ["horovod", "plan:", "ddp:25", ""])
+def test_an_unknown_policy_is_refused_with_those_there_are(text):
+    with pytest.raises(ValueError, match=r"per-tensor, one-message, fixed:<MiB> or plan:<file>"):
+        policy_of(text)
+
+
+@pytest.mark.parametrize("text", ["fixed", "fixed:big", "fixed:0"])
+def test_a_buffer_of_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="expected"):
+        policy_of(text)
+
+
+def test_a_function_of_the_user_makes_the_workload(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "import torch\nfrom workbench.capture import Workload\n"
+        "def make(batch):\n"
+        "    data = torch.ones(batch, 2), torch.ones(batch, 1)\n"
+        "    return Workload(torch.nn.Linear(2, 1), [data], torch.nn.functional.mse_loss)\n"
+        "def nothing(batch):\n    return batch\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    work = workload("mine:make", 7)
+    assert work.about == {"batch_per_worker": 7}
+    assert next(iter(work.batches))[0].shape == (7, 2)
+    with pytest.raises(ValueError, match=r"mine:nothing\(7\) returned 7; expected a workbench"):
+        workload("mine:nothing", 7)
+    for name in ("mine:none", "no_such_module:make"):
+        with pytest.raises(ValueError, match=f"no {name}.*Expected module:function"):
+            workload(name, 7)
+
+
+@pytest.mark.slow
+def test_the_command_profiles_a_model(tmp_path):
+    command = [sys.executable, "-m", "workbench.capture", *TINY, "--batches", "1,2"]
+    command += ["--out", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"wrote {tmp_path / 'run'}\n"
+    assert len(rows(tmp_path / "run" / "batches.csv")) == 4
+    assert len(rows(tmp_path / "run" / "gradients.csv")) == 11
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["settings"]["model"] == "lstm" and run["batch_per_worker"] == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ([], "command"),
-        (["run", "--out", "x"], "--model"),
-        (["run", "--model", "resnet51", "--out", "x"], "resnet51"),
-        (["run", "--model", "resnet50"], "--out"),
-        (["run", "--model", "resnet50", "--batch", "0", "--out", "x"], "1 or more, got '0'"),
-        (["run", "--model", "resnet50", "--iterations", "two", "--out", "x"], "got 'two'"),
-        (["run", "--model", "resnet50", "--out", str(ROOT)], "not an empty folder"),
-        (["sweep", "--out", "x"], "2 or more workers, got 1"),
-        (["sweep", "--smallest", "8", "--largest", "4", "--out", "x"], "smallest <= largest"),
+        (["run", "--out", "x"], "invalid choice: 'run'"),
+        (["profile", "--out", "x"], "--model"),
+        (["profile", "--model", "resnet51", "--out", "x"], "resnet51"),
+        (["profile", "--model", "resnet50"], "--out"),
+        (["train", "--model", "resnet50", "--batch", "0", "--out", "x"], "1 or more, got '0'"),
+        (["train", "--model", "lstm", "--iterations", "two", "--out", "x"], "got 'two'"),
+        (["train", "--model", "lstm", "--policy", "all", "--out", "x"], "fixed:<MiB>"),
+        ([*TINY, "--out", str(ROOT)], "not an empty folder"),
+        (["collectives", "--out", "x"], "2 or more workers, got 1"),
+        (["collectives", "--workers", "2,b", "--out", "x"], "1 or more, got 'b'"),
+        ([*TINY, "--device", "cuda", "--out", "x"], "sees no GPU"),
     ],
 )
 def test_bad_arguments_give_one_message_and_exit_code_2(arguments, said, capsys):
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
     with pytest.raises(SystemExit) as end:
         main(arguments)
     errors = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
     assert end.value.code == 2
     assert len(errors) == 1 and said in errors[0]
-
-
-@pytest.mark.slow
-def test_two_workers_write_a_trace_and_hook_times_each(two):
-    for rank in (0, 1):
-        info = trace_of(two, rank)["distributedInfo"]
-        assert (info["rank"], info["world_size"], info["backend"]) == (rank, 2, "gloo")
-        assert len(hook_times(two, rank)) == 2 * 161
-    assert json.loads((two / "run.json").read_text())["world_size"] == 2
-
-
-@pytest.mark.slow
-def test_two_workers_reduce_every_gradient_in_each_iteration(two):
-    for rank in (0, 1):
-        events = trace_of(two, rank)["traceEvents"]
-        sent = [e["args"]["Input Dims"][0][0] for e in events if e["name"] == "gloo:all_reduce"]
-        assert sum(sent) == 2 * 25_557_032
-        assert len(accumulations({"traceEvents": events})) == 2 * 161
-
-
-@pytest.mark.slow
-def test_two_workers_sweep_all_reduces(tmp_path):
-    path = tmp_path / "sweep.csv"
-    torchrun("sweep", "--largest", 8192, "--seconds", "0.01", "--out", path)
-    table = check(pd.read_csv(path, comment="#"), MEASUREMENTS, "sweep")
-    assert table["nbytes"].tolist() == [1024, 2048, 4096, 8192]
-    assert set(table["op"]) == {"all_reduce"} and set(table["n_workers"]) == {2}
-    assert (table["min_s"] > 0).all()
-    assert (table["min_s"] <= table["seconds"]).all() and (table["seconds"] <= table["p90_s"]).all()

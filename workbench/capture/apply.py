@@ -49,8 +49,9 @@ def apply_plan(
 
     Raises ValueError for what cannot be sent so: a module wrapped already, with nothing to train,
     of lazy, complex, sharded or sparse gradients, on several devices, different between workers;
-    for a plan of other gradients; and in backward for a parameter without a gradient unless
-    find_unused_parameters, or with two, as reentrant checkpoints make.
+    for a plan of other gradients; and, of Planned in backward, for a parameter without a gradient
+    unless find_unused_parameters, and for gradients that come after theirs were sent: in a second
+    backward of one forward, or of reentrant checkpoints.
     """
     check_callable(plan, "plan", "Plan(counts=(2, 3))")
     if how not in ("auto", "ddp", "hooks"):

@@ -41,7 +41,8 @@ class Planned(nn.Module):
         self._finds_unused, self._broadcasts = find_unused_parameters, broadcast_buffers
         self._parameters_by_name = trained(module)
         self._synchronises = self._buffers_due = True
-        self._expected = False  # whether the next backward is to be reduced
+        self._expected = False  # whether the gradients of the next backward are to be sent
+        self._sent = False  # whether those of the last forward have been
         self._learnt: list[str] | None = [] if order is None else None
         self._used: set[str] = set()  # since the last reduction, this worker's
         self._broadcast([*module.parameters(), *module.buffers()])
@@ -60,6 +61,7 @@ class Planned(nn.Module):
             if self._buffers_due and self._broadcasts:
                 self._broadcast(list(self.module.buffers()))
             self._expected = self._buffers_due = self._synchronises
+            self._sent = False
         return self.module(*inputs, **named)
 
     @contextlib.contextmanager
@@ -90,12 +92,12 @@ class Planned(nn.Module):
 
     def _hook(self, name: str) -> Callable:
         def accumulated(parameter: nn.Parameter) -> None:
+            self._refuse(name, parameter.grad)
             self._used.add(name)
             if not self._expected:
                 return
             if not self._seen:
                 torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-            self._refuse(name, parameter.grad)
             self._seen.add(name)
             if self._learnt is not None:
                 self._learnt.append(name)
@@ -104,10 +106,11 @@ class Planned(nn.Module):
         return accumulated
 
     def _refuse(self, name: str, grad: torch.Tensor) -> None:
-        if name in self._seen:
+        if name in self._seen or self._sent:
             raise ValueError(
-                f"{name}: its gradient came twice in one backward, which a plan cannot hold. "
-                "Expected checkpoints with use_reentrant=False"
+                f"{name}: its gradient came again after it was sent, so that it would not be "
+                "averaged. Expected one backward a forward, and checkpoints with "
+                "use_reentrant=False"
             )
         if grad.is_sparse:
             raise ValueError(f"{name}: its gradient is sparse; expected dense ones (sparse=False)")
@@ -142,7 +145,7 @@ class Planned(nn.Module):
         for bucket in self._buckets:
             bucket.receive(used)
         self._used.clear()
-        self._expected = False
+        self._expected, self._sent = False, True
         if self._learnt is not None:
             order = [*self._learnt, *unused[::-1]]
             self._learnt = None

@@ -101,7 +101,7 @@ class _Watch(threading.Thread):
         lost = self.lost()
         if self.over or not (lost or terminated):
             return
-        self._end(_named(lost) if lost else "ended by SIGTERM, no worker was lost")
+        self._end(_named(lost) if lost else f"rank {self.rank} was ended by SIGTERM")
 
     def lost(self) -> list[int]:
         """Return the ranks that do not beat for a while and have not left."""
@@ -122,6 +122,8 @@ class _Watch(threading.Thread):
                     self._end(_named(lost))
             if self.store.add("spoken", 1) > 1:
                 self._end("", speaks=False)
+            if not isinstance(error, ValueError):  # which says by itself what to do
+                _say(f"rank {self.rank} failed: {type(error).__name__}: {error}")
             return
         self._end("rank 0, which holds the store, does not answer", self.rank == 1)
 
@@ -148,11 +150,15 @@ class _Watch(threading.Thread):
         if speaks is None:
             speaks = self.store.add("spoken", 1) == 1
         if speaks:
-            sys.stderr.write(f"\nworkbench.capture: {message}; files written so far are kept\n")
-            sys.stderr.flush()
+            _say(message)
             if self.rank == 0:
                 time.sleep(_HASTE_S)  # it may hold the store, in which the others look
-        os._exit(_TERMINATED if message.startswith("ended by") else 1)
+        os._exit(_TERMINATED if message.endswith("SIGTERM") else 1)
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"\nworkbench.capture: {message}; files written so far are kept\n")
+    sys.stderr.flush()
 
 
 def _named(ranks: list[int]) -> str:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
@@ -85,15 +85,12 @@ def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
-    try:
-        workers = current()
-        with watched(workers.rank, workers.n_workers, timeout_s, has_store=backend != "mpi"):
-            yield Workers(
-                workers.rank, workers.n_workers, workers.workers_per_node, chosen, backend
-            )
-            workers.meet()  # so that none takes another's leaving for its death
-    finally:
-        dist.destroy_process_group()
+    workers = replace(current(), device=chosen)
+    with watched(workers.rank, workers.n_workers, timeout_s, has_store=backend != "mpi"):
+        yield workers
+        workers.meet()  # so that none takes another's leaving for its loss
+    # Not after an error: what waits for a lost worker would wait here, too.
+    dist.destroy_process_group()
 
 
 def announced(environment: dict) -> dict:

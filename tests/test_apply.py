@@ -1,0 +1,216 @@
+"""Applying a plan: gradients equal to DDP's, the messages planned, and what is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from workbench.capture import apply_plan, messages_of, read_plan, write_plan
+from workbench.costs import Link, Ring
+from workbench.fusion import FixedBuffer, OneMessage, PerTensor, Plan
+from workbench.optimum import optimal_fusion
+
+CHILD = Path(__file__).parent / "apply_child.py"
+NAMES = ["2.bias", "2.weight", "0.bias", "0.weight"]
+
+
+def net():
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def table(names=NAMES):
+    rows = {"name": names, "nbytes": [4, 16, 16, 48], "ready_s": [0.0, 0.0, 1e-3, 1e-3]}
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def alone():
+    """A process group of one worker, in which a plan can be applied in this process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def verdicts(request, tmp_path_factory):
+    """What held on all of two, or four, gloo workers; see apply_child."""
+    out = tmp_path_factory.mktemp("apply") / "verdicts.json"
+    command = [sys.executable, str(CHILD), str(request.param), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())
+
+
+@pytest.mark.slow
+def test_gradients_of_every_plan_are_those_of_ddp(verdicts):
+    assert len(verdicts) > 50
+    assert [name for name, held in verdicts.items() if not held] == []
+
+
+def test_messages_are_those_planned(alone):
+    model = apply_plan(net(), Plan(counts=(1, 3)), table())
+    assert messages_of(model) == [["2.bias"], ["2.weight", "0.bias", "0.weight"]]
+
+
+def test_without_gradients_the_order_is_that_of_the_first_backward(alone):
+    model = apply_plan(net(), Plan(counts=(1, 3)))
+    assert len(messages_of(model)) == 1
+    model(torch.ones(2, 3)).sum().backward()
+    first, second = messages_of(model)
+    assert len(first) == 1 and first[0].startswith("2.")  # the last layer's come first
+    assert set(second) == set(NAMES) - set(first)
+
+
+def test_an_optimal_plan_goes_by_a_file_into_a_model(alone, tmp_path):
+    plan = optimal_fusion(table(), Ring(Link(1e-4, 1e-9)), 2)
+    again, names = read_plan(write_plan(tmp_path / "plan.json", plan, table()))
+    assert (again, names) == (plan, NAMES)
+    model = apply_plan(net(), again, names)
+    assert list(map(len, messages_of(model))) == list(plan.counts) == [2, 2]
+
+
+def test_a_policy_by_size_is_applied_as_it_groups(alone):
+    model = apply_plan(net(), FixedBuffer(32), table())
+    assert messages_of(model) == [["2.bias", "2.weight"], ["0.bias"], ["0.weight"]]
+
+
+def test_ddp_is_taken_where_its_limits_make_the_plan(alone):
+    model = apply_plan(net(), OneMessage(), table())
+    assert isinstance(model, DistributedDataParallel)
+    for _ in range(2):
+        model(torch.ones(2, 3)).sum().backward()
+    assert [set(message) for message in messages_of(model)] == [set(NAMES)]
+
+
+def test_hooks_are_taken_where_ddp_would_close_a_message_later(alone):
+    # A limit of torch is 1 KiB or more, so that it cannot send 4 bytes alone.
+    assert not isinstance(apply_plan(net(), PerTensor(), table()), DistributedDataParallel)
+
+
+def test_gradients_of_one_worker_are_the_modules_own(alone):
+    torch.manual_seed(0)
+    model, x = net(), torch.randn(5, 3)
+    model(x).sum().backward()
+    own = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    apply_plan(model, PerTensor())(x).sum().backward()
+    assert all(torch.equal(p.grad, grad) for p, grad in zip(model.parameters(), own, strict=True))
+
+
+def test_a_forward_without_gradients_does_not_disturb(alone):
+    model = apply_plan(net(), PerTensor(), table())
+    found = model(torch.ones(2, 3))
+    with torch.no_grad():
+        model(torch.ones(2, 3))
+    found.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_frozen_parameters_are_not_in_the_plan(alone):
+    model = net()
+    model[0].requires_grad_(False)
+    assert messages_of(apply_plan(model, PerTensor(), NAMES[:2])) == [["2.bias"], ["2.weight"]]
+
+
+def test_without_a_process_group_the_plan_is_refused():
+    with pytest.raises(ValueError, match="expected a process group, got none.*torchrun"):
+        apply_plan(net(), PerTensor())
+
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(2))
+
+
+def half_on_meta():
+    return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+
+
+@pytest.mark.filterwarnings("ignore:(Lazy|Complex) modules:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "plan", "gradients", "said"),
+    [
+        (net, PerTensor, None, r"got the class PerTensor; write"),
+        (net, 5, None, r"plan: expected a callable, got 5"),
+        (net, Plan(counts=(1, 2)), None, r"covers 3 gradients, the table has 4.*'2.bias'"),
+        (net, Plan(counts=(5,)), None, r"covers 5 gradients, the table has 4"),
+        (net, PerTensor(), table().replace("0.bias", "1.bias"), r"'1.bias' is no gradient of"),
+        (net, PerTensor(), NAMES[1:], r"'2.bias' is not in the plan, but in the model"),
+        (net, PerTensor(), [*NAMES, "0.bias"], r"'0.bias' is there twice"),
+        (net, Plan(counts=(3,)), table(), r"covers 3 gradients"),
+        (nn.Tanh, PerTensor(), None, r"no parameter that requires a gradient"),
+        (lambda: net().to(torch.complex64), PerTensor(), None, r"0.weight is complex"),
+        (lazy, PerTensor(), None, r"0.weight is not initialised \(run a forward first\)"),
+        (half_on_meta, PerTensor(), None, r"1.weight is on no device \(meta\)"),
+        (lambda: nn.Embedding(3, 2, sparse=True), PerTensor(), None, r"sparse=False"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused(alone, make, plan, gradients, said):
+    with pytest.raises(ValueError, match=said):
+        apply_plan(make(), plan, gradients)
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, lambda m: apply_plan(m, PerTensor())])
+def test_a_wrapped_module_is_refused(alone, wrap):
+    with pytest.raises(ValueError, match="expected it bare.*pass module.module"):
+        apply_plan(wrap(net()), PerTensor())
+
+
+@pytest.mark.parametrize("how", ["ddp", "nccl"])
+def test_a_way_that_cannot_make_the_plan_is_refused(alone, how):
+    with pytest.raises(ValueError, match="how"):
+        apply_plan(net(), PerTensor(), table(), how=how)
+
+
+class Odd(nn.Module):
+    """A layer that is used twice, once under a checkpoint that runs a backward of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return checkpoint(self.layer, self.layer(x), use_reentrant=True)
+
+
+def test_two_gradients_of_a_parameter_in_one_backward_are_refused(alone):
+    model = apply_plan(Odd(), OneMessage(), find_unused_parameters=True)
+    with pytest.raises(ValueError, match=r"layer\.\w+: its gradient came again.*use_reentrant"):
+        model(torch.ones(2, 3, requires_grad=True)).sum().backward()
+
+
+def test_a_second_backward_of_a_forward_is_refused(alone):
+    model = apply_plan(net(), PerTensor(), table())
+    found = model(torch.ones(2, 3)).sum()
+    found.backward(retain_graph=True)
+    with pytest.raises(ValueError, match="came again after it was sent.*one backward a forward"):
+        found.backward()
+
+
+def test_a_parameter_without_gradient_is_named_and_the_next_backward_is_whole(alone):
+    model = apply_plan(net(), PerTensor(), table())
+    x = torch.ones(2, 3)
+    with pytest.raises(
+        ValueError, match="0.weight: no gradient in this backward, nor for 1 others"
+    ):
+        model(x)
+        model.module[2](torch.ones(2, 4)).sum().backward()
+    model(x).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"messages": []}', '{"messages": [[]]}', '{"messages": [[1]]}']
+)
+def test_a_file_that_is_no_plan_is_refused(tmp_path, text):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="plan.json: expected JSON as write_plan writes it"):
+        read_plan(path)

@@ -1,0 +1,283 @@
+"""Several workers: launchers, training runs, collectives, and what happens when one is lost."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from workbench.capture import read_plan
+from workbench.capture.collectives import interval
+from workbench.capture.workers import Workers, announced, joined
+from workbench.iterations import collectives, gradients, iterations
+from workbench.tables import MEASUREMENTS, check
+from workbench.traces import load_run, read_measurements
+
+ROOT = Path(__file__).parents[1]
+RANKS = Path(__file__).parent / "ranks.py"
+ENVIRONMENT = os.environ | {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "OMP_NUM_THREADS": "1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+TINY = ["--model", "lstm", "--small", "--batch", "2"]
+SWEEP = ["collectives", "--ops", "all_reduce,reduce_scatter,all_gather", "--workers", "2,3"]
+SWEEP += ["--smallest", "1024", "--largest", "4096", "--seconds", "0.02"]
+
+
+def started(folder, launcher, n, *arguments, **environment):
+    folder.mkdir(parents=True)
+    command = [sys.executable, str(RANKS), str(folder), launcher, str(n), *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT | environment)
+
+
+def ended(process, folder):
+    """Exit codes and what was printed, each by rank."""
+    try:
+        process.wait(150)
+    finally:
+        process.kill()
+    codes = json.loads((folder / "codes.json").read_text())
+    return codes, [(folder / f"{rank}.err").read_text() for rank in range(len(codes))]
+
+
+def launch(folder, launcher, n, *arguments, **environment):
+    codes, said = ended(started(folder, launcher, n, *arguments, **environment), folder)
+    assert codes == [0] * n, said
+    return said
+
+
+def rows(path):
+    return pd.read_csv(path, comment="#")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two workers under torchrun, in messages of 25,000 bytes at most."""
+    folder = tmp_path_factory.mktemp("train") / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command += ["2", "-m", "workbench.capture", "train", *TINY, "--iterations", "4"]
+    command += ["--policy", f"fixed:{25_000 / 2**20}", "--out", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=150
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Three workers under SLURM's variables, sub-worlds of two and three."""
+    folder = tmp_path_factory.mktemp("collectives")
+    launch(folder / "ranks", "slurm", 3, *SWEEP, "--out", folder / "sweep")
+    return folder / "sweep"
+
+
+@pytest.mark.slow
+def test_every_rank_writes_a_trace_and_its_iterations(trained):
+    for rank in (0, 1):
+        times = rows(trained / f"iterations_rank{rank}.csv")
+        assert times["kind"].tolist() == ["plain"] * 4 + ["profiled"] * 3
+        assert (times[["forward_s", "backward_s", "update_s", "iteration_s"]] > 0).all(axis=None)
+        ready = rows(trained / f"gradients_rank{rank}.csv")
+        assert ready.groupby("iteration").size().to_dict() == {2: 11, 3: 11, 4: 11}
+
+
+@pytest.mark.slow
+def test_messages_sent_are_those_of_the_policy(trained):
+    plan, names = read_plan(trained / "plan.json")
+    run = json.loads((trained / "run.json").read_text())
+    nbytes = rows(trained / "gradients_rank0.csv").set_index("name")["nbytes"]
+    nbytes = nbytes[~nbytes.index.duplicated()]
+    sent = [nbytes[n] for n in names]
+    limits = [sum(sent[b - c : b]) for b, c in zip(plan.boundaries, plan.counts, strict=True)]
+    assert max(limits) <= 25_000 and sum(limits) == run["gradient_bytes"] == 4 * 21_056
+    assert run["n_messages"] == len(limits) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:clocks of the ranks:UserWarning")  # of a machine that is busy
+def test_traces_of_workers_load_whole(trained):
+    run = load_run(trained)
+    lost = run.ledger[~run.ledger["kept"] & (run.ledger["n_events"] > 0)]
+    assert set(lost["what"]) <= {"ph s", "ph f", "ph M", "ph i"}  # events that take no time
+    found = gradients(run)
+    nbytes = rows(trained / "gradients_rank0.csv").query("iteration == 2")["nbytes"]
+    assert found["nbytes"].tolist() == nbytes.tolist()
+    table = iterations(run)
+    assert table["iteration"].tolist() == [2, 3, 4] * 2
+    assert (table["comm_s"] > 0).all() and (table["duration_s"] > table["exposed_comm_s"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:clocks of the ranks:UserWarning")
+def test_traces_hold_the_messages_that_the_plan_names(trained):
+    sent = collectives(load_run(trained).events).query("op == 'all_reduce' and iteration >= 0")
+    plan, names = read_plan(trained / "plan.json")
+    nbytes = rows(trained / "gradients_rank0.csv").groupby("name")["nbytes"].first()
+    ends = [0, *plan.boundaries]
+    planned = [int(nbytes[names[a:b]].sum()) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    assert sent["nbytes"].tolist() == planned * 3
+    assert set(sent["n_workers"]) == set(sent["n_ranks_seen"]) == {2}
+
+
+@pytest.mark.slow
+def test_a_sweep_times_each_collective_in_each_sub_world(swept):
+    table = check(rows(swept / "collectives.csv"), MEASUREMENTS, "sweep")
+    counted = table.groupby(["op", "n_workers"]).size()
+    assert counted.to_dict() == {
+        (op, n): 3 for op in ("all_reduce", "reduce_scatter", "all_gather") for n in (2, 3)
+    }
+    shared = table[(table["op"] != "all_reduce") & (table["n_workers"] == 3)]
+    assert set(shared["nbytes"]) == {1020, 2040, 4092}  # whole floats for each of three
+    assert set(table["n_nodes"]) == {1}
+    for low, high in (("min_s", "low_s"), ("low_s", "seconds"), ("seconds", "high_s")):
+        assert (table[low] <= table[high]).all()
+    assert read_measurements(swept / "collectives.csv")["seconds"].tolist() == pytest.approx(
+        table["seconds"].tolist(), abs=1e-9
+    )
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_cut_is_completed_and_what_is_there_stays(swept, tmp_path):
+    folder = tmp_path / "sweep"
+    shutil.copytree(swept, folder)
+    whole = (folder / "collectives.csv").read_text().splitlines()
+    (folder / "collectives.csv").write_text("\n".join([*whole[:-2], whole[-2][:20]]))
+    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
+    (folder / "run.json").write_text(json.dumps(notes))
+    launch(tmp_path / "ranks", "torchrun", 3, *SWEEP, "--out", folder)
+    again = (folder / "collectives.csv").read_text().splitlines()
+    data = [line for line in whole if not line.startswith("#")]
+    now = [line for line in again if not line.startswith("#")]
+    assert now[:-2] == data[:-2]
+    assert [line.split(",")[:4] for line in now] == [line.split(",")[:4] for line in data]
+    assert json.loads((folder / "run.json").read_text())["complete"]
+
+
+def wait_for(path, lines, process):
+    until = time.monotonic() + 90
+    while time.monotonic() < until and process.poll() is None:
+        if path.exists() and path.read_text().count("\n") > lines:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{path}: no {lines} lines")
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_others_with_one_message_that_names_it(tmp_path):
+    out, folder = tmp_path / "run", tmp_path / "ranks"
+    arguments = ["train", *TINY, "--iterations", "100000", "--timeout", "60", "--out", out]
+    process = started(folder, "torchrun", 3, *arguments)
+    wait_for(out / "iterations_rank1.csv", 10, process)
+    os.kill(json.loads((folder / "pids.json").read_text())[1], signal.SIGKILL)
+    began = time.monotonic()
+    codes, said = ended(process, folder)
+    assert time.monotonic() - began < 60
+    assert codes == [1, -signal.SIGKILL, 1]
+    message = "workbench.capture: rank 1 was lost; files written so far are kept"
+    lines = [line for text in said for line in text.splitlines()]
+    assert [line for line in lines if "workbench.capture" in line] == [message]
+    assert not any("Traceback" in line for line in lines)
+    for rank in (0, 2):
+        times = rows(out / f"iterations_rank{rank}.csv")
+        assert len(times) >= 7 and times.notna().all(axis=None)
+    assert json.loads((out / "run.json").read_text())["complete"] is False
+
+
+BROKEN = """
+import torch, torch.distributed as dist
+from workbench.capture import Workload
+
+def loss(outputs, targets):
+    loss.calls += 1
+    if loss.calls == 6 and dist.get_rank() == 1:
+        raise KeyError("no such label")
+    return (outputs - targets).square().mean()
+
+loss.calls = 0
+
+def make(batch):
+    return Workload(torch.nn.Linear(2, 2), [(torch.ones(batch, 2), torch.ones(batch, 2))], loss)
+"""
+
+
+@pytest.mark.slow
+def test_an_error_of_one_rank_ends_the_others_with_that_rank_named_once(tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    folder, arguments = tmp_path / "ranks", ["train", "--model", "broken:make"]
+    process = started(
+        folder, "torchrun", 2, *arguments, "--out", tmp_path / "run", PYTHONPATH=str(tmp_path)
+    )
+    codes, said = ended(process, folder)
+    assert codes == [1, 1]
+    lines = [line for text in said for line in text.splitlines() if "workbench.capture:" in line]
+    assert lines == [
+        "workbench.capture: rank 1 failed: KeyError: 'no such label'; files written so far are kept"
+    ]
+    assert "Traceback" not in said[0] and "Traceback" in said[1]
+
+
+def test_slurm_tells_a_worker_who_it_is():
+    job = {
+        "SLURM_PROCID": "5",
+        "SLURM_NTASKS": "8",
+        "SLURM_LOCALID": "1",
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_JOB_ID": "123456",
+        "SLURM_JOB_NODELIST": "gpu[03-05,9],cpu1",
+    }
+    assert announced(job) == {
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "gpu03",
+        "MASTER_PORT": "23456",
+    }
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"), [("gpu03", "gpu03"), ("a1,a2", "a1"), ("n[7]", "n7"), ("x-[01-2]", "x-01")]
+)
+def test_the_first_host_of_a_job_is_where_workers_meet(hosts, first):
+    assert announced({"SLURM_JOB_NODELIST": hosts, "SLURM_JOB_ID": "1"})["MASTER_ADDR"] == first
+
+
+def test_torchruns_words_come_before_slurms():
+    both = {"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "1"}
+    both |= {"MASTER_ADDR": "here", "MASTER_PORT": "1", "SLURM_JOB_NODELIST": "there"}
+    told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
+    assert announced(both) == told
+
+
+def test_nodes_of_a_sub_world_fill_one_after_another():
+    workers = Workers(n_workers=8, workers_per_node=4)
+    assert [workers.nodes_of(n) for n in (1, 4, 5, 8)] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("backend", ["nccl", "mpi"])
+def test_a_backend_that_is_not_there_is_refused_by_name(backend):
+    if torch.cuda.is_available() or torch.distributed.is_mpi_available():
+        pytest.skip("this torch has it")
+    with pytest.raises(ValueError, match=f"backend: expected one this torch has .*'{backend}'"):
+        with joined(backend):
+            pass
+
+
+def test_an_interval_holds_the_median_with_95_percent_or_more():
+    for n in range(6, 300):
+        low, high = interval(list(range(n)))
+        coin = stats.binom(n, 0.5)  # how many of n times are below the true median
+        held = coin.cdf(high) - coin.cdf(low)
+        assert held >= 0.95
+        if n > 100:
+            assert held < 0.98  # and hardly wider than need be
