@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from traitlets import TraitError
 
 from ..checks import shown
+from ..drawing.alt import describe
 from ..drawing.receipts import save, target
 from ..drawing.style import paper
 from .code import written
@@ -209,7 +210,8 @@ class Explorer(VBox):
             figure.savefig(png, format="png", pil_kwargs={"compress_level": 1})
         self._image.value = png.getvalue()
         self._below.value = picture.below
-        self._code.value = CODE.format(code=escape(text), alt=escape(_alt(figure, picture)))
+        # describe(figure) would draw it once more, at every move
+        self._code.value = CODE.format(code=escape(text), alt=escape(picture.words))
         for name, value in picture.found.items():
             setattr(self, name, value)
         return escape(picture.words)
@@ -281,7 +283,7 @@ class Explorer(VBox):
         except Exception as error:
             return Cell(why=f"Cannot be shown here. {type(error).__name__}: {error}")
         png = palette(np.asarray(figure.canvas.buffer_rgba()))
-        return Cell(png, _alt(figure, picture), escape(picture.words), picture.below)
+        return Cell(png, describe(figure), escape(picture.words), picture.below)
 
 
 def static_of(model_id: str) -> str:
@@ -305,10 +307,6 @@ def _figure(picture: Picture, engine: str) -> Figure:
     FigureCanvasAgg(figure)
     picture.draw(figure)
     return figure
-
-
-def _alt(figure: Figure, picture: Picture) -> str:
-    return picture.words
 
 
 def _put(control, value, name: str):
