@@ -1,10 +1,12 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv.
 #   make lab LAB_FLAGS=--no-browser     make test PYTEST_FLAGS="-k fusion"     make lab PYTHON=python3.12
+#   make figures FIGURES_FLAGS=--twice: twice, elsewhere, and do all files agree to the last byte?
 
 PYTHON ?= python3
 LAB_FLAGS ?=
 PYTEST_FLAGS ?=
 FUZZ_FLAGS ?=
+FIGURES_FLAGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINS := pyproject.toml constraints.txt
@@ -14,7 +16,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME
 
-.PHONY: help lab test figures bench bench-large lint
+.PHONY: help lab test figures pages bench bench-large fuzz lint
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -28,7 +30,10 @@ test: .venv/test-installed  ## run every test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
-	$(BIN)/python tests/run_notebooks.py
+	$(BIN)/python tests/run_notebooks.py $(FIGURES_FLAGS)
+
+pages: .venv/lab-installed  ## execute every notebook, write notebooks/pages/index.html
+	$(BIN)/python -m workbench.pages
 
 bench: .venv/test-installed .venv-peers/installed  ## fits of known truth; load time and memory
 	$(BIN)/python tests/bench_fits.py

@@ -35,7 +35,7 @@ def server(tmp_path_factory):
         yield SimpleNamespace(address=address, token=token, figures=folder / "figures")
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module")
 def notebook(request, browser, server):
     """A notebook in a page of its own, all cells run, with what the page complained of."""
     problems: list[str] = []
@@ -62,6 +62,7 @@ def keep(notebook, number: int, what: str):
     notebook.explorers.nth(number).screenshot(path=str(path))
 
 
+@pytest.mark.parametrize("notebook", NAMES, indirect=True)
 def test_every_control_of_every_explorer_moves_to_both_ends_and_back(notebook):
     for number in range(notebook.explorers.count()):
         driven = Driven(notebook.explorers.nth(number))
@@ -75,5 +76,28 @@ def test_every_control_of_every_explorer_moves_to_both_ends_and_back(notebook):
         assert driven.faults == [], f"explorer {number} of {notebook.name}"
 
 
+@pytest.mark.parametrize("notebook", ["00-start-here.ipynb"], indirect=True)
+def test_a_step_of_the_keyboard_is_a_twentieth_of_a_decade(notebook):
+    explorer = notebook.explorers.first
+    explorer.locator(".wb-bandwidth .noUi-handle").focus()
+    status = explorer.locator(".wb-status .widget-html-content")
+    expect(status).to_contain_text("43.5 Gbit/s")
+    for _ in range(10):
+        notebook.page.keyboard.press("ArrowLeft")
+    expect(status).to_contain_text("13.7 Gbit/s")  # by the square root of ten
+
+
+@pytest.mark.parametrize("notebook", ["03-deriving-osf.ipynb"], indirect=True)
+def test_the_end_key_reaches_the_last_message_of_another_policy(notebook):
+    explorer = notebook.explorers.first
+    explorer.locator(".wb-fusion select").select_option("per tensor")
+    status = explorer.locator(".wb-status .widget-html-content")
+    expect(status).to_contain_text("161 messages")
+    explorer.locator(".wb-step .noUi-handle").focus()
+    notebook.page.keyboard.press("End")  # beyond the five messages of before
+    expect(explorer.locator(".wb-below")).to_contain_text("Of 161 messages so far")
+
+
+@pytest.mark.parametrize("notebook", NAMES, indirect=True)
 def test_the_page_reports_no_error(notebook):
     assert notebook.problems == []

@@ -4,6 +4,7 @@ Small notebooks of the tests' own stand for any; one of the checkout is made int
 """
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -161,6 +162,15 @@ def test_the_explorer_of_a_page_moves(made):
         page.keyboard.press("Home")
         assert len({before, first, picture.get_attribute("src")}) >= 2
     assert problems == []
+
+
+def test_the_gallery_leaves_out_what_an_earlier_run_saved(tmp_path):
+    path = written(tmp_path, "FIGURES = None", "print(FIGURES)")
+    old = tmp_path / "out" / "figures" / "own" / "old.receipt.json"
+    old.parent.mkdir(parents=True)
+    old.write_text(json.dumps({"figure": "old", "written": {"old.svg": ""}}))
+    os.utime(old, (0, 0))
+    assert not soup(write_pages([path], tmp_path / "out")).select(".figures")
 
 
 def test_names_that_hold_markup_are_text_on_the_page(tmp_path):

@@ -8,6 +8,7 @@ their controls was drawn beforehand; its equations become MathML, which browsers
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -20,6 +21,7 @@ from bs4 import BeautifulSoup
 from ..notebooks import execute
 from .markup import body, filled, rendered
 
+FIRST = ("pdf", "svg", "png", "csv", "receipt.json")  # links in this order, then all others
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 # Run ahead of the first cell: every figure shown brings along what it shows, in words.
@@ -96,9 +98,9 @@ def write_pages(
     folder.mkdir(parents=True, exist_ok=True)
     pages = []
     for path in paths:
-        saved = folder.resolve() / "figures" / path.stem
+        saved, began = folder.resolve() / "figures" / path.stem, time.time()
         notebook = _executed(path, saved, dict(parameters or {}))
-        pages.append(_page(notebook, path, saved, folder.resolve()))
+        pages.append(_page(notebook, path, saved, began))
         text = filled("page.html.j2", body=body(notebook, path), page=pages[-1], names=names)
         (folder / f"{path.stem}.html").write_text(text, encoding="utf-8")
     index = folder / "index.html"
@@ -151,13 +153,15 @@ def _outputs(notebook: nbformat.NotebookNode) -> list:
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
-def _page(notebook: nbformat.NotebookNode, path: Path, saved: Path, folder: Path) -> Page:
+def _page(notebook: nbformat.NotebookNode, path: Path, saved: Path, began: float) -> Page:
+    """What the gallery tells of a notebook, with the figures that it saved since it began."""
+    folder = saved.parents[1]
     first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
     opening = BeautifulSoup(rendered(first, exclude_anchor_links=True), "html.parser")
     question = opening.h1.decode_contents() if opening.h1 else escape(path.stem)
     answer = opening.p.decode_contents() if opening.p else ""
-    figures = [_saved(receipt, folder) for receipt in sorted(saved.glob("*.receipt.json"))]
-    figures = [figure for figure in figures if not figure.name.endswith("-explored")]
+    receipts = sorted(saved.glob("*.receipt.json"), key=_saved_at)
+    figures = [_saved(receipt, folder) for receipt in receipts if _saved_at(receipt) >= began]
     image, alt = (figures[0].image, figures[0].alt) if figures else _first_shown(notebook)
     return Page(path.stem, question, answer, image, alt, figures)
 
@@ -170,12 +174,17 @@ def _first_shown(notebook: nbformat.NotebookNode) -> tuple[str, str]:
     return "", ""
 
 
+def _saved_at(receipt: Path) -> float:
+    return receipt.stat().st_mtime
+
+
 def _saved(receipt: Path, folder: Path) -> Saved:
     told = json.loads(receipt.read_text(encoding="utf-8"))
     name = told["figure"]
-    where = {file: quote((receipt.parent / file).relative_to(folder).as_posix())
-             for file in [*sorted(told["written"]), receipt.name]}  # fmt: skip
-    files = {file.removeprefix(f"{name}."): path for file, path in where.items()}
+    suffixes = [file.removeprefix(f"{name}.") for file in (*told["written"], receipt.name)]
+    suffixes.sort(key=lambda each: (FIRST.index(each) if each in FIRST else len(FIRST), each))
+    place = receipt.parent.relative_to(folder).as_posix()
+    files = {suffix: quote(f"{place}/{name}.{suffix}") for suffix in suffixes}
     image = files.get("png") or files["svg"]
     caption = told.get("caption") or ""
     return Saved(name, image, told.get("alt") or caption or name, caption, files)
