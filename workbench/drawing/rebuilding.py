@@ -115,7 +115,7 @@ def _parameters(receipt: dict, places: Mapping) -> dict:
     """Return the recipe's parameters, with paths that hold in any folder. A name is never code."""
     parameters, paths = dict(receipt["recipe"]["parameters"]), receipt["recipe"].get("paths", [])
     for name in parameters:
-        if not (str(name).isidentifier() and str(name).isupper()):
+        if not (name.isidentifier() and name.isupper() and name[0] != "_"):
             raise ValueError(f"rebuild: recipe: {shown(name)} is no name of a parameter")
     if unknown := [name for name in places if name not in paths]:
         has = ", ".join(paths) or "none"
