@@ -7,7 +7,10 @@ import shlex
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
+from matplotlib.image import imread
+from run_notebooks import execute
 
 from workbench import tables
 from workbench.iterations import gradients
@@ -115,6 +118,25 @@ def test_every_picture_has_a_text_for_those_who_do_not_see_it():
     pictures = re.findall(r"!\[([^]]*)\]\(([^)]+)\)", README)
     assert pictures
     assert [path for text, path in pictures if len(text.split()) < 10] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", ["00-start-here", "05-what-would-help"])
+def test_the_pictures_are_those_that_the_notebooks_write(notebook, tmp_path):
+    path = ROOT / "notebooks" / f"{notebook}.ipynb"
+    execute(path, parameters={"FIGURES": tmp_path})
+    shown = [Path(name) for name in re.findall(r"\]\((notebooks/[^)]+\.png)\)", README)]
+    written = {each.name: tmp_path / each.name for each in shown if (tmp_path / each.name).exists()}
+    assert written, "the notebook writes one of them"
+    for name, picture in written.items():
+        same = np.array_equal(imread(picture), imread(ROOT / "notebooks" / name))
+        assert same, f"cp notebooks/figures/{name} notebooks/ after make figures"
+
+
+def test_the_readme_says_how_every_picture_comes_here():
+    (command,) = re.findall(r"`cp (notebooks/figures/[^`]+) notebooks/`", README)
+    shown = re.findall(r"\]\(notebooks/([^)]+\.png)\)", README)
+    assert [Path(name).name for name in command.split()] == shown
 
 
 def test_every_make_target_the_readme_names_exists():
