@@ -1,15 +1,17 @@
 """The public runs of data/published all at once: tables, predictions beside them, and sources."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from . import validation
+from .checks import shown
 from .gain import fusion_gain
 from .tables import check
-from .timeline import Scenario
+from .timeline import Scenario, sweep
 from .validation import BACKWARD, VALIDATION, evenly_ready
 
 NAMES = {"imagenet": "ResNet-50", "bert": "BERT-Base", "cifar10": "ResNet-18"}  # of Pollux
@@ -21,6 +23,66 @@ CURVES = {
     "predicted": "scaling factor, ours",
     "measured": "scaling factor of the run",
 }
+OSF = "OSF (doi 10.1145/3485447.3511981) is known by its abstract; its recursion is reconstructed."
+_LINK, _TRACE = "nccl_32gpu_100gbit_ring", "v100_backward_trace"
+CAPTIONS = {  # figure -> what it shows, and the tables it rests on
+    "scaling-by-model": (
+        "Scaling factor against workers by model: a forecast, on grey ground extrapolated beyond "
+        "the workers that were timed, and three published systems with their measurements.",
+        (_TRACE, _LINK, "ddl_benchmarks", "batchai_resnet50", "pollux_imagenet"),
+    ),
+    "predicted-and-measured": (
+        "Predicted against measured, with the error of each number. Band: within 8.4 %, the "
+        "largest error that the paper's abstract names.",
+        ("googlenet_k80_speed", "ddl_benchmarks", "horovod_fusion_runs", "batchai_resnet50",
+         "pollux_imagenet"),
+    ),
+    "overlap-timeline": (
+        "One backward pass and its messages, with and without overlap and fusion. Ticks: messages "
+        "ready. Hatched: exposed communication.",
+        (_TRACE, _LINK),
+    ),
+    "buffer-size": (
+        "Scaling factor against the size of a constant fusion buffer. Star: the best. Dotted: "
+        "adaptive fusion, the optimum over groupings. Dashed: the buffer of today.",
+        (_TRACE, _LINK, "ddl_benchmarks", "gradients"),
+    ),
+    "factors": (
+        "What degrades the scaling factor, one factor at a time. Marks: as it is. Bandwidth, "
+        "latency, batch and GPU speed in times of today's; the largest gradient in % of all "
+        "bytes; stragglers as standard deviation in % of an iteration.",
+        (_TRACE, _LINK, "ddl_benchmarks", "gradients"),
+    ),
+    "adaptive-fusion": (
+        "Adaptive fusion against constant buffers, a mark a model and public link. Band: the "
+        "gain of 32.2 to 150 % that the paper's abstract claims.",
+        (_TRACE, "googlenet_k80_trace", "alpha_beta_links"),
+    ),
+    "ablation": (
+        "Cumulative ablation from one message a gradient after backward. Diamonds: the gain of "
+        "each by itself. Hollow: bounds of fusion.",
+        (_TRACE, _LINK),
+    ),
+    "all-reduce-cost": (
+        "Time of an all-reduce against its size, with a price in regimes; numbers at the corners "
+        "are those of its bandwidths.",
+        ("nccl_32gpu_100gbit",),
+    ),
+    "forecast": (
+        "Scaling factor with PyTorch's buckets, its band of 95 % and the knee; on grey ground "
+        "extrapolated.",
+        (_TRACE, _LINK),
+    ),
+    "sensitivity": (
+        "By how many % the scaling factor moves for one % more of each parameter.",
+        (_TRACE, _LINK),
+    ),
+    "claims": (
+        "What was claimed, and ours over it. Band: within 8.4 %. Each claim's source is in the "
+        "table beside the figure.",
+        ("claims",),
+    ),
+}  # fmt: skip
 # Parameters of a head and a first layer for 10 classes and small images, in bytes of fp32.
 _TEN_CLASSES = {2_048_000: 20_480, 4_000: 40, 37_632: 6_912}
 
@@ -66,16 +128,15 @@ def models(tables: Mapping, gradients: Mapping) -> dict:
     }
 
 
-def scenario(gradients: pd.DataFrame, one_worker_s: float, n_workers: int, cost, fusion):
-    """Return the Scenario of a model whose iteration on one worker takes so many s.
-
-    gradients : one of `published`, whose ready times are in proportion to its one_worker_s
-    """
-    table = gradients[["name", "nbytes", "ready_s"]]
-    factor = one_worker_s / gradients["one_worker_s"].iloc[0]
-    table = table.assign(ready_s=table["ready_s"] * factor)
-    backward_s = table["ready_s"].max()
-    return Scenario(table, one_worker_s, backward_s, n_workers, cost, fusion)
+def scenarios(tables: Mapping, gradients: Mapping, n_workers: int, cost, fusion) -> dict:
+    """Return the Scenario of each of `models` on so many workers, by name."""
+    found = {}
+    for name, (table, one_worker_s) in models(tables, gradients).items():
+        factor = one_worker_s / table["one_worker_s"].iloc[0]
+        own = table[["name", "nbytes"]].assign(ready_s=table["ready_s"] * factor)
+        backward_s = own["ready_s"].max()
+        found[name] = Scenario(own, one_worker_s, backward_s, n_workers, cost, fusion)
+    return found
 
 
 def predicted(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
@@ -111,6 +172,28 @@ def gained(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
     return fusion_gain(recorded, pd.concat(links, ignore_index=True))
 
 
+def compared(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of VALIDATION that tell how the whole iteration scales, of OSF alone.
+
+    Models have their names, and the column `source` tells model and data set.
+    """
+    check(cells, VALIDATION, "compared")
+    whole = cells["quantity"].isin(["scaling factor", "s an iteration"])
+    rows = cells[whole & (cells["method"] != "Pollux")].replace({"model": NAMES})
+    return rows.assign(source=rows["model"] + ", " + rows["dataset"])
+
+
+def forecast_curves(scenarios: Mapping, n_workers: Iterable[int]) -> pd.DataFrame:
+    """Return CURVES of scenarios by name, in a panel of their own; nothing is measured there."""
+    n_workers = list(n_workers)
+    parts = [
+        sweep(each, n_workers=n_workers)[["n_workers", "scaling_factor"]].assign(model=name)
+        for name, each in scenarios.items()
+    ]
+    table = pd.concat(parts, ignore_index=True).rename(columns={"scaling_factor": "predicted"})
+    return table.assign(panel="forecast", curve=table["model"], measured=np.nan)[list(CURVES)]
+
+
 def scaling_curves(cells: pd.DataFrame, tables: Mapping) -> pd.DataFrame:
     """Return CURVES: predicted and measured scaling factors against workers, of three sources.
 
@@ -139,6 +222,19 @@ def _of_pollux(rows: pd.DataFrame, placed: pd.DataFrame, name: str) -> pd.DataFr
     alone = placed[(placed["n_workers"] == 1) & (placed["batch"] == chosen)]["step_s"].mean()
     curve = (alone / mine).reset_index()
     return curve.assign(panel="Pollux, from 4 nodes", curve=name, model=name)
+
+
+def caption(data: Path | str, name: str, own: Iterable[Path | str] = ()) -> str:
+    """Return the caption of one of CAPTIONS: what it shows, what is ours, and all its sources.
+
+    own : files of the reader's own that took the place of published ones
+    """
+    if name not in CAPTIONS:
+        raise ValueError(f"caption: expected one of {', '.join(CAPTIONS)}; got {shown(name)}")
+    words, tables = CAPTIONS[name]
+    names = ", ".join(Path(path).name for path in own)
+    mine = f" Own: {names}." if names else ""
+    return f"{words} {OSF}{mine} {cited(data, *tables)}"
 
 
 def cited(data: Path | str, *names: str) -> str:
