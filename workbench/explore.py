@@ -53,7 +53,10 @@ def explore_scaling(
     def picture(scenario: Scenario, policies: dict, values: dict) -> Picture:
         return _scaling(scenario, policies, fitted_to)
 
-    return ScenarioExplorer(scenario, picture, name, folder, inputs)
+    explorer = ScenarioExplorer(scenario, picture, name, folder, inputs)
+    explorer.grid = {"bandwidth": (1.0, 10.0, 100.0, 400.0), "latency": (1.0, 10.0, 100.0),
+                     "workers": (8, 32)}  # fmt: skip
+    return explorer
 
 
 def _timeline(scenario: Scenario, policies: dict, values: dict) -> Picture:

@@ -48,11 +48,7 @@ class ScenarioExplorer(Explorer):
     """
 
     scenario = traitlets.Any()
-    grid = {
-        "bandwidth": (1.0, 10.0, 40.0, 100.0, 400.0),
-        "workers": (2, 8, 32, 128),
-        "fusion": None,
-    }
+    grid = {"bandwidth": (1.0, 10.0, 100.0, 400.0), "workers": (8, 32, 128), "fusion": None}
 
     def __init__(self, scenario: Scenario, drawn, name: str, folder, inputs, **more):
         if not isinstance(scenario, Scenario):

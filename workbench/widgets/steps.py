@@ -40,7 +40,7 @@ class StepExplorer(ScenarioExplorer):
     engine = "none"  # axes that stay in place, and a third of the time less
 
     late = ("step",)
-    grid = {"step": None, "bandwidth": (1.0, 10.0, 40.0, 100.0, 400.0)}
+    grid = {"step": None, "bandwidth": (1.0, 10.0, 100.0, 400.0)}
 
     def __init__(self, scenario: Scenario, name: str, folder, inputs):
         tooltip = "the messages up to this one, counted from 0 in the order they are sent"
