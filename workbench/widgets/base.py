@@ -128,9 +128,9 @@ class Explorer(VBox):
                 expected = ", ".join(before)
                 raise ValueError(f"restore: expected controls {expected}; got {shown(unknown[0])}")
             try:
-                self._place(before | dict(state))
+                self._go(before | dict(state))
             except ValueError:
-                self._place(before)
+                self._go(before)
                 raise
             self._show(self._redraw)
 
@@ -184,7 +184,7 @@ class Explorer(VBox):
                 row.children = ()  # made anew: a page keeps a slider's first end for its End key
                 row.children = (self._controls[name],)
 
-    def _place(self, state: dict):
+    def _go(self, state: dict):
         """Move every control to a state without a redraw, the late ones after what they follow."""
         early = [name for name in self._controls if name not in self.late]
         for group in (early, *([name] for name in self.late)):
@@ -248,7 +248,7 @@ class Explorer(VBox):
             self._show(action)
 
     def _reset(self) -> str:
-        self._place(self._at_start)
+        self._go(self._at_start)
         return self._redraw()
 
     def _row(self, name: str):
