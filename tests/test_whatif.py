@@ -412,6 +412,19 @@ def test_fusion_with_a_clock_of_its_own_can_be_compared():
     assert found.iteration_s == predict(replace(run, fusion=HorovodFusion(cycle_s=1.0))).iteration_s
 
 
+@pytest.mark.parametrize("order", ["given", "shapley"])
+def test_bounds_that_are_known_are_not_sought_again(order):
+    table = headroom(scenario())
+    pd.testing.assert_frame_equal(
+        ablate(scenario(), SEVERAL, order, table), ablate(scenario(), SEVERAL, order)
+    )
+    doubled = ablate(scenario(), SEVERAL, order, table.assign(iteration_s=2 * table["iteration_s"]))
+    row = doubled.set_index("label").loc["no communication"]
+    assert 1 + row["gain"] == pytest.approx(
+        predict(scenario()).iteration_s / (2 * scenario().one_worker_s)
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

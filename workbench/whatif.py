@@ -119,12 +119,18 @@ def compare(scenario: Scenario, optimisations: Mapping) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COMPARISON))
 
 
-def ablate(scenario: Scenario, optimisations: Mapping, order: str = "given") -> pd.DataFrame:
+def ablate(
+    scenario: Scenario,
+    optimisations: Mapping,
+    order: str = "given",
+    bounds: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Return what each of several labelled optimisations adds, with their interaction, and bounds.
 
     order : "given": ABLATION, the baseline, then a row each, added one after another; "all": the
         same rows for every order of up to 6; "shapley": SHAPLEY, a row each, with its mean gain
         over all orders of up to 12, which add up to the total
+    bounds : headroom(scenario), where it is known; else it is computed
 
     Orders differ in which gain is counted first; a set of optimisations is always applied as
     `Together` does, so what it gains together does not depend on the order. The bounds are those of
@@ -144,7 +150,9 @@ def ablate(scenario: Scenario, optimisations: Mapping, order: str = "given") -> 
             f"got {len(optimisations)}; {advice}"
         )
     sets = _Sets(scenario, dict(optimisations))
-    return _shapley(sets) if order == "shapley" else _in_order(sets, order)
+    table = _shapley(sets) if order == "shapley" else _in_order(sets, order)
+    found = sets.bounds(headroom(scenario) if bounds is None else bounds)
+    return pd.concat([table, found[list(table)]], ignore_index=True)
 
 
 class _Sets:
@@ -169,9 +177,9 @@ class _Sets:
         """Return what a label adds to the speedup of those before it."""
         return self({*before, label})[1] - self(before)[1]
 
-    def bounds(self) -> pd.DataFrame:
-        """Return the bounds of headroom, with the speedup each would be."""
-        table = headroom(self.scenario).query("kind == 'bound'")
+    def bounds(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the bounds of headroom's table, with the speedup each would be."""
+        table = table.query("kind == 'bound'")
         speedup = self(())[0].iteration_s / table["iteration_s"]
         gains = {name: speedup - 1 for name in ("gain", "alone", "last", "least", "most")}
         return table.drop(columns="gain").assign(
@@ -187,8 +195,7 @@ def _in_order(sets: _Sets, order: str) -> pd.DataFrame:
         for k, label in enumerate(each):
             gain, alone = sets.gain(label, each[:k]), sets.gain(label, ())
             rows.append(_added(sets, number, label, "optimisation", each[: k + 1], gain, alone))
-    table = pd.DataFrame(rows, columns=list(ABLATION))
-    return pd.concat([table, sets.bounds()[list(ABLATION)]], ignore_index=True)
+    return pd.DataFrame(rows, columns=list(ABLATION))
 
 
 def _added(sets: _Sets, number: int, label, kind: str, until, gain: float, alone: float) -> tuple:
@@ -213,8 +220,7 @@ def _shapley(sets: _Sets) -> pd.DataFrame:
     total = sets(labels)[1] - 1
     alone, last = (sum(row[at] for row in rows) for at in (3, 4))
     rows.append(("all together", "total", total, alone, last, total, total, total - alone))
-    table = pd.DataFrame(rows, columns=list(SHAPLEY))
-    return pd.concat([table, sets.bounds()[list(SHAPLEY)]], ignore_index=True)
+    return pd.DataFrame(rows, columns=list(SHAPLEY))
 
 
 def _compared(label, found, base, samples: float, own_s: float, told: str) -> dict:

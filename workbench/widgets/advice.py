@@ -58,6 +58,7 @@ class WhatIfExplorer(Explorer):
         self._scenario, self._optimisations = scenario, dict(optimisations)
         self._labels, self._order = list(optimisations), list(optimisations)
         self._table = lru_cache(maxsize=256)(self._computed)
+        self._bounds = headroom(scenario)  # whatever is switched on
         height = 0.95 + 0.15 * (len(self._labels) + 5)  # in: legend and axis, and the rows
         self._place, self.ratio = _place(self._labels, height), height / 3.33
         view = Dropdown(options=VIEWS, description="gains", **CONTROL)
@@ -90,13 +91,14 @@ class WhatIfExplorer(Explorer):
         """Return the table of the view, and the bounds where it has none of its own."""
         chosen = {label: self._optimisations[label] for label in labels}
         if view == VIEWS[2]:
-            return compare(self._scenario, chosen), headroom(self._scenario)
+            return compare(self._scenario, chosen), self._bounds
         if view == VIEWS[1] and len(chosen) > MOST:
             raise ValueError(
                 f"expected at most {MOST} optimisations for all their orders, got {len(chosen)}; "
                 "switch some off, or take ablate(..., order='shapley') in a cell"
             )
-        return ablate(self._scenario, chosen, "shapley" if view == VIEWS[1] else "given"), None
+        order = "shapley" if view == VIEWS[1] else "given"
+        return ablate(self._scenario, chosen, order, self._bounds), None
 
 
 def _place(labels: list, height: float) -> dict:
@@ -171,6 +173,7 @@ class FusionExplorer(Explorer):
     def __init__(self, scenario: Scenario, frameworks: dict, target: tuple):
         self._start, self._frameworks, self._shown = scenario, frameworks, AS_IT_IS
         self._curve = lru_cache(maxsize=64)(self._computed)
+        self._best = lru_cache(maxsize=64)(self._optimum)
         policies = [AS_IT_IS, *frameworks, OPTIMUM]
         policy = Dropdown(options=policies, description="fusion", **CONTROL)
         first = variations(scenario.gradients, next(iter(frameworks.values())))
@@ -186,8 +189,9 @@ class FusionExplorer(Explorer):
             self._offer(curve)
         self._shown = label
         at = self._controls["setting"].value if label in self._frameworks else None
-        now, text = self._chosen(base, label, at, curve)
-        prediction, best = predict(now), predict(optimal(base))
+        best = self._best(base.all_reduce, int(base.n_workers))
+        now, text = self._chosen(base, label, at, curve, best.scenario)
+        prediction = best if now is best.scenario else predict(now)
         self.scenario = now
         return Picture(
             partial(_draw, curve=curve, at=at, prediction=prediction),
@@ -221,6 +225,9 @@ class FusionExplorer(Explorer):
         scenario = replace(self._start, all_reduce=all_reduce, n_workers=n_workers)
         return loss_curve(scenario, policy, NOISE, values)
 
+    def _optimum(self, all_reduce, n_workers: int) -> Prediction:
+        return predict(optimal(replace(self._start, all_reduce=all_reduce, n_workers=n_workers)))
+
     def _offer(self, curve: pd.DataFrame):
         """Let the slider go through the settings of a curve, from the best one on."""
         slider, self._quiet = self._controls["setting"], True
@@ -229,12 +236,11 @@ class FusionExplorer(Explorer):
         slider.index = [value for _, value in options].index(best)
         self._quiet = False
 
-    def _chosen(self, base: Scenario, label: str, at, curve: pd.DataFrame):
+    def _chosen(self, base: Scenario, label: str, at, curve: pd.DataFrame, best: Scenario):
         """Return the scenario with the policy chosen, and what to write for it."""
         if label == AS_IT_IS:
             return base, repr(base.fusion)
         if label == OPTIMUM:
-            best = optimal(base)
             return best, f"{cap_list(base.gradients, best.fusion)[0]}  # torch 2.13 or later"
         rows = curve[curve["value"] == at]
         text = rows.loc[rows["iteration_s"].idxmin(), "setting"]
