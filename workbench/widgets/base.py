@@ -29,6 +29,7 @@ from ..drawing.alt import describe
 from ..drawing.receipts import save, target
 from ..drawing.style import paper
 from .code import written
+from .memory import swept
 from .page import CODE, COPY
 from .positions import axis, differs, in_words, positions
 from .static import Cell, Static, palette, static_page
@@ -98,7 +99,8 @@ class Explorer(VBox):
         self._at_start = self.state()
         self._follow(set(self._controls))
         self._at_start = self.state()
-        self._status.value = self._redraw()
+        with swept():
+            self._status.value = self._redraw()
         _LIVE[self.model_id] = self
 
     def picture(self, values: dict, moved: set) -> Picture:
@@ -164,7 +166,8 @@ class Explorer(VBox):
     def _show(self, action):
         """Do it and tell the outcome; an error in a callback would otherwise go unseen."""
         try:
-            self._status.value = action()
+            with swept():
+                self._status.value = action()
         except Exception as error:
             text = escape(f"{type(error).__name__}: {error}")
             self._status.value = f'<b style="color: #B00020">not done. {text}</b>'
