@@ -29,27 +29,26 @@ class Driven:
     def __init__(self, explorer, seconds: float = 20):
         self.explorer, self.page, self.seconds = explorer, explorer.page, seconds
         self.faults, self.pictures = [], set()
+        self._moves = {"slider": self._slide, "select": self._select, "checkbox": self._switch}
         explorer.scroll_into_view_if_needed()
         self.start = self.now = self.settled()
 
     def move_all(self):
         """Move each control to both of its ends, and the ones that this brings forth as well."""
-        moves = {"slider": self._slide, "select": self._select, "checkbox": self._switch}
         for what, name, control in self._controls():
             ends = (1, 0) if self._is_lower(control) else (0, 1)
-            moved = [
-                self._moved(
-                    f"{name} at its {('first', 'last')[end]} end", moves[what], control, end
-                )
-                for end in ends
-            ]
+            moved = [self._moved(name, self._moves[what], control, end) for end in ends]
             if not any(moved) and self._is_free(what, control):
                 self.faults.append(f"{name} did not move")
         if len(self.pictures | {self.start["picture"]}) < 2:
             self.faults.append("no control changed the picture")
 
     def reset(self):
-        """Press "Reset": all is as it was at first."""
+        """Press "Reset": all is as it was at first, where some control stood elsewhere."""
+        for what, name, control in self._controls():
+            for end in (0, 1):
+                if self.now == self.start:  # ranges and checkboxes end where they began
+                    self._moved(name, self._moves[what], control, end)
         self._moved("reset", self._press, "Reset")
         self.faults += [
             f"reset: other {part}: {self.now[part]!r}, at first {self.start[part]!r}"
@@ -123,7 +122,7 @@ class Driven:
         self.now = self.settled()
         self.pictures.add(self.now["picture"])
         if "not done" in self.now["words"] and not self._is_narrow(move, *arguments):
-            self.faults.append(f"{name}: {self.now['words']}")
+            self.faults.append(f"{name}{arguments[1:]}: {self.now['words']}")
         return True
 
     def _slide(self, handle, end: int) -> bool:
