@@ -17,6 +17,7 @@ from ..fitting.diagnostics import curves, left_out, residuals
 from ..fitting.regression import Fit, fit_collective
 from ..tables import MEASUREMENTS, check
 from .base import CONTROL, Explorer, Picture
+from .code import call
 
 KINDS = {
     "ring": Ring,
@@ -33,8 +34,22 @@ WEIGHTS = {
     "relative to measured times": "measured",
     "absolute errors": "absolute",
 }
+DRAWN = """
+table = residuals(fit)
+with plt.rc_context(paper(ratio=1.0)):
+    fig, (above, below) = plt.subplots(2, 1, height_ratios=(2.4, 1))
+    draw_fit(above, fit, curves(fit), card=False)
+    draw_residuals(below, table)"""
 CARD = '<div style="line-height: 1.3; white-space: nowrap; overflow-x: auto">{}</div>'
 OUTLIERS = {"set aside": "set aside", "keep": "keep"}
+TOLD = {  # the controls, and their tooltips
+    "data": "the timings that are fitted",
+    "kind": "the cost of a message that is fitted to them",
+    "method": "how the fit is made",
+    "weights": "which errors are made small",
+    "outliers": "what becomes of timings far off the others",
+    "sizes": "from which to which message size timings are fitted",
+}
 
 
 def explore_fit(
@@ -60,7 +75,8 @@ def explore_fit(
     picture and the card as they were and says why. Raises ValueError for tables that are none, an
     unknown kind, what `save` refuses, and a first fit that cannot be made.
     """
-    tables = measurements if isinstance(measurements, dict) else {"measurements": measurements}
+    several = isinstance(measurements, dict)
+    tables = measurements if several else {"measurements": measurements}
     if not tables:
         raise ValueError("explore_fit: measurements: expected one table or more, got none")
     for label, table in tables.items():
@@ -77,7 +93,7 @@ def explore_fit(
         raise ValueError(
             f"explore_fit: kind: expected one of {', '.join(kinds)}; got {shown(kind)}"
         )
-    return FitExplorer(tables, kind, kinds, op, (name, folder, inputs))
+    return FitExplorer(tables, kind, kinds, op, (name, folder, inputs), several)
 
 
 class FitExplorer(Explorer):
@@ -87,38 +103,45 @@ class FitExplorer(Explorer):
     """
 
     fit = traitlets.Any()
+    given = "measurements, as they were given to the explorer"
+    late = ("sizes",)
+    grid = {"kind": None, "data": None, "outliers": None}
     ratio = 1.0
     engine = "none"  # axes that stay in place, drawn in half the time
 
-    def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple):
+    def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple, several: bool):
         self._tables, self._kinds, self._op = tables, kinds, op
+        self._sources = {
+            label: f"measurements[{label!r}]" if several else "measurements" for label in tables
+        }
+        if not set(kinds.values()) <= set(KINDS.values()):
+            self.given = "measurements and kinds, as they were given to the explorer"
         self._fitted = lru_cache(maxsize=64)(self._fit)
         first = next(iter(tables))
         edges = _edges(tables[first], op)
         choices = {"kind": kinds, "method": METHODS, "weights": WEIGHTS, "outliers": OUTLIERS}
-        data = Dropdown(options=list(tables), value=first, description="data", **CONTROL)
         sizes = SelectionRangeSlider(options=edges, index=(0, len(edges) - 1), description="sizes",
-                                     continuous_update=False, **CONTROL)  # fmt: skip
-        controls = {"data": data} | {
-            name: Dropdown(options=list(labels), description=name, **CONTROL)
-            for name, labels in choices.items()
+                                     tooltip=TOLD["sizes"], continuous_update=False,
+                                     **CONTROL)  # fmt: skip
+        controls = {
+            name: Dropdown(options=list(each), description=name, tooltip=TOLD[name], **CONTROL)
+            for name, each in ({"data": tables} | choices).items()
         }
         controls["kind"].value = kind
-        data.observe(self._new_sizes, "value")  # before the frame's own, which redraws
         super().__init__(controls | {"sizes": sizes}, *target)
 
-    def _new_sizes(self, change):
-        """Let the sizes be those of another table, all of them, without a redraw of its own."""
-        sizes, self._quiet = self._controls["sizes"], True
-        sizes.options = edges = _edges(self._tables[change.new], self._op)
-        sizes.index = (0, len(edges) - 1)
-        self._quiet = False
+    def follow(self, moved: set):
+        """Let the sizes be those of another table, all of them."""
+        sizes = self._controls["sizes"]
+        edges = _edges(self._tables[self._controls["data"].value], self._op)
+        if "data" in moved and list(sizes.options) != edges:
+            sizes.options = edges
+            sizes.index = (0, len(edges) - 1)
 
     def picture(self, values: dict, moved: set) -> Picture:
         """Return the picture of the fit that the controls ask for."""
         fit, notes = self._fitted(**values)
         table, errors, card = curves(fit), residuals(fit), fit.card()
-        self.fit = fit
         worst, mean = (np.abs(errors["relative_error"]).agg(which) for which in ("max", "mean"))
         words = (
             f"{values['kind']} over {len(errors)} points of {values['data']}, "
@@ -132,7 +155,21 @@ class FitExplorer(Explorer):
             "; ".join([words, *notes]),
             values | {"op": self._op, "fitted": fit.parameters()},
             CARD.format(_html(card)),
+            self._code_of(values, moved),
+            {"fit": fit},
         )
+
+    def _code_of(self, values: dict, moved: set) -> str:
+        kind = self._kinds[values["kind"]]
+        how = {"method": METHODS, "weights": WEIGHTS, "outliers": OUTLIERS}
+        told = [f"{name}={how[name][values[name]]!r}" for name in how if name in moved]
+        known = kind.__name__ if kind in KINDS.values() else f"kinds[{values['kind']!r}]"
+        lines = [f"timings = {self._sources[values['data']]}"]
+        if "sizes" in moved:
+            low, high = values["sizes"]
+            lines.append(f'timings = timings[timings["nbytes"].between({low!r}, {high!r})]')
+        lines.append(f"fit = {call('fit_collective', 'timings', repr(self._op), known, *told)}")
+        return "\n".join(lines) + DRAWN
 
     def _fit(self, data, kind, method, weights, outliers, sizes) -> tuple[Fit, list[str]]:
         """Return the fit and what was warned of; sizes outside the range join those set aside."""
