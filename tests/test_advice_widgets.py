@@ -41,8 +41,8 @@ def scenario():
 
 def control(explorer, name):
     """The control a page finds by its class name."""
-    each = [*explorer.children, *explorer.children[-2].children]
-    return next(child for child in each if f"wb-{name}" in child._dom_classes)
+    rows = [row.children if hasattr(row, "children") else (row,) for row in explorer.children]
+    return next(each for row in rows for each in row if f"wb-{name}" in each._dom_classes)
 
 
 def shown(explorer) -> tuple:

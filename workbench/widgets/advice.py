@@ -20,9 +20,11 @@ from ..timeline import Prediction, Scenario, predict
 from ..units import GBIT, US, format_seconds
 from ..whatif import Together, ablate, compare
 from .base import CONTROL, Explorer, Picture
-from .scenarios import WORKERS, parameters
+from .code import call, drawn
+from .scenarios import TOLD, WORKERS, in_code, moved_to, parameters
 
 VIEWS = ("one after another", "mean over all orders (Shapley)", "each by itself, in time")
+SWITCHES = 5  # optimisations that a static page switches
 MOST = 6  # optimisations whose every set is predicted between two pictures
 
 
@@ -52,40 +54,80 @@ class WhatIfExplorer(Explorer):
 
     optimisation = traitlets.Any()
     engine = "none"  # axes that stay in place, drawn in half the time
+    given = "scenario and optimisations, as they were given to the explorer"
 
     def __init__(self, scenario: Scenario, optimisations: dict, target: tuple):
         compare(scenario, optimisations)  # refused here, in its words, rather than in a picture
         self._scenario, self._optimisations = scenario, dict(optimisations)
-        self._labels, self._order = list(optimisations), list(optimisations)
+        self._labels = {f"option-{i}": label for i, label in enumerate(optimisations)}
+        self._order = list(self._labels)  # of what is on, what was switched on last comes last
+        self.grid = dict.fromkeys([*self._order[:SWITCHES], "view"])
         self._table = lru_cache(maxsize=256)(self._computed)
         self._bounds = headroom(scenario)  # whatever is switched on
         height = 0.95 + 0.15 * (len(self._labels) + 5)  # in: legend and axis, and the rows
-        self._place, self.ratio = _place(self._labels, height), height / 3.33
-        view = Dropdown(options=VIEWS, description="gains", **CONTROL)
+        self._place, self.ratio = _place(list(optimisations), height), height / 3.33
+        view = Dropdown(
+            options=VIEWS, description="gains", tooltip="how gains are counted", **CONTROL
+        )
+        told = "switch it on or off; what is switched on last is added last"
         boxes = {
-            f"option-{i}": Checkbox(True, description=str(label), **CONTROL)
-            for i, label in enumerate(self._labels)
+            name: Checkbox(True, description=str(label), tooltip=told, **CONTROL)
+            for name, label in self._labels.items()
         }
         super().__init__(boxes | {"view": view}, *target)
 
+    def state(self) -> dict:
+        """Return where every control stands, and the order in which optimisations were added."""
+        return super().state() | {"order": list(self._order)}
+
+    def follow(self, moved: set):
+        """Let what was switched on last come last."""
+        on = [name for name in self._labels if self._controls[name].value]
+        kept = [name for name in self._order if name in on]
+        self._order = kept + [name for name in on if name not in kept]
+
+    def _go(self, state: dict):
+        self._order = list(state["order"])
+        super()._go(state)
+
     def picture(self, values: dict, moved: set) -> Picture:
-        """Return the picture of what is on; what was switched on last comes last."""
-        on = [label for i, label in enumerate(self._labels) if values[f"option-{i}"]]
-        if not on:
+        """Return the picture of what is on, in the order of switching."""
+        names = [*values["order"], *(name for name in self._labels if name not in values["order"])]
+        order = [self._labels[name] for name in names if values[name]]
+        if not order:
             raise ValueError("expected at least one optimisation switched on, got none")
-        kept = [label for label in self._order if label in on]
-        self._order = kept + [label for label in on if label not in kept]
-        table, bounds = self._table(tuple(self._order), values["view"])
-        self.optimisation = Together(tuple(self._optimisations[each] for each in self._order))
+        table, bounds = self._table(tuple(order), values["view"])
+        optimisation = Together(tuple(self._optimisations[each] for each in order))
         return Picture(
             lambda figure: draw_comparison(figure.subplots(gridspec_kw=self._place), table, bounds),
             table,
             _gained(table, values["view"]),
-            parameters(self._scenario) | {"optimisations": list(map(str, self._order))} | values,
-            f"Not modelled: {escape(self.optimisation.assumes)}"
-            if self.optimisation.assumes
-            else "",
+            parameters(self._scenario) | {"optimisations": list(map(str, order))} | values,
+            f"Not modelled: {escape(optimisation.assumes)}" if optimisation.assumes else "",
+            self._code_of(order, values["view"]),
+            {"optimisation": optimisation},
         )
+
+    def _code_of(self, order: list, view: str) -> str:
+        chosen, labels = "optimisations", list(self._optimisations)
+        if order != labels:
+            names = (
+                repr(each)
+                if isinstance(each, str)
+                else f"list(optimisations)[{labels.index(each)}]"
+                for each in order
+            )
+            chosen = f"{{label: optimisations[label] for label in ({', '.join(names)},)}}"
+        compared = {
+            VIEWS[0]: "ablate(scenario, chosen)",
+            VIEWS[1]: 'ablate(scenario, chosen, "shapley")',
+            VIEWS[2]: "compare(scenario, chosen)",
+        }[view]
+        bounds = ", headroom(scenario)" if view == VIEWS[2] else ""
+        return f"""chosen = {chosen}
+optimisation = Together(tuple(chosen.values()))
+table = {compared}
+{drawn(f"draw_comparison(ax, table{bounds})", f"ratio={self.ratio:.2f}")}"""
 
     def _computed(self, labels: tuple, view: str):
         """Return the table of the view, and the bounds where it has none of its own."""
@@ -169,30 +211,37 @@ class FusionExplorer(Explorer):
     scenario = traitlets.Any()
     ratio = 1.2
     engine = "none"
+    late = ("setting",)
+    grid = {"policy": None, "bandwidth": (1.0, 10.0, 100.0), "workers": (8, 32, 128)}
+    follows = {"setting": "as it stands, of another framework the best"}
 
     def __init__(self, scenario: Scenario, frameworks: dict, target: tuple):
-        self._start, self._frameworks, self._shown = scenario, frameworks, AS_IT_IS
+        self._start, self._frameworks = scenario, frameworks
         self._curve = lru_cache(maxsize=64)(self._computed)
         self._best = lru_cache(maxsize=64)(self._optimum)
         policies = [AS_IT_IS, *frameworks, OPTIMUM]
-        policy = Dropdown(options=policies, description="fusion", **CONTROL)
+        policy = Dropdown(
+            options=policies, description="fusion", tooltip="whose fusion is shown", **CONTROL
+        )
         first = variations(scenario.gradients, next(iter(frameworks.values())))
-        setting = SelectionSlider(options=_settings(first), description="setting", **CONTROL)
+        setting = SelectionSlider(
+            options=_settings(first),
+            description="setting",
+            tooltip="size of a message in the framework's unit: MiB, of DeepSpeed elements",
+            **CONTROL,
+        )
         super().__init__({"policy": policy, "setting": setting} | _link_controls(scenario), *target)
 
     def picture(self, values: dict, moved: set) -> Picture:
         """Return the picture of the policy and setting that the controls say."""
-        base, label = self._at(values, moved), values["policy"]
-        framework = label if label in self._frameworks else next(iter(self._frameworks))
-        curve = self._curve(framework, base.all_reduce, int(base.n_workers))
-        if label != self._shown and label in self._frameworks:
-            self._offer(curve)
-        self._shown = label
-        at = self._controls["setting"].value if label in self._frameworks else None
+        base, label = self._base(values), values["policy"]
+        framework, curve = self._curve_of(values)
+        at = values["setting"] if label in self._frameworks else None
+        if label in self._frameworks and at is None:
+            at = _best(curve)
         best = self._best(base.all_reduce, int(base.n_workers))
         now, text = self._chosen(base, label, at, curve, best.scenario)
         prediction = best if now is best.scenario else predict(now)
-        self.scenario = now
         return Picture(
             partial(_draw, curve=curve, at=at, prediction=prediction),
             pd.concat(
@@ -202,39 +251,50 @@ class FusionExplorer(Explorer):
             _compared(prediction, best),
             parameters(now) | {"policy": label, "setting": text, "noise": NOISE},
             _to_paste(text, curve, framework),
+            self._code_of(values, moved, base, now, at),
+            {"scenario": now},
         )
 
-    def _at(self, values: dict, moved: set) -> Scenario:
+    def follow(self, moved: set):
+        """Let the setting go through those of another framework, from the best one on."""
+        if "policy" not in moved:
+            return
+        _, curve = self._curve_of(self.state())
+        slider, used = self._controls["setting"], self._controls["policy"].value in self._frameworks
+        slider.options = options = _options(sorted(set(curve["value"])))
+        slider.index = [value for _, value in options].index(_best(curve)) if used else 0
+
+    def placed(self, values: dict) -> dict:
+        """Return a place of a static page: of another framework its best setting, None."""
+        other = values["policy"] != self._controls["policy"].value
+        return values | ({"setting": None} if other else {})
+
+    def _base(self, values: dict) -> Scenario:
         """Return the scenario with the link and the workers of the sliders that were moved."""
-        scenario = replace(self._start, n_workers=int(values["workers"]))
-        if moved & {"bandwidth", "latency"}:
-            link = scenario.all_reduce.link
-            if "bandwidth" in moved:
-                link = replace(link, beta=1 / (values["bandwidth"] * GBIT))
-            if "latency" in moved:
-                link = replace(link, alpha=values["latency"] * US)
-            scenario = replace(scenario, all_reduce=replace(scenario.all_reduce, link=link))
-        return scenario
+        moved = moved_to(self._start, values, self.moved(values))
+        return replace(moved, n_workers=int(values["workers"]))
+
+    def _curve_of(self, values: dict) -> tuple[str, pd.DataFrame]:
+        """Return the framework chosen, or the first, and its loss curve."""
+        base, label = self._base(values), values["policy"]
+        framework = label if label in self._frameworks else next(iter(self._frameworks))
+        return framework, self._curve(framework, base.all_reduce, int(base.n_workers))
 
     def _computed(self, framework: str, all_reduce, n_workers: int) -> pd.DataFrame:
-        """Return the loss curve; Horovod's, of six cycles at four phases each, at fewer values."""
-        policy, values = self._frameworks[framework], None
-        if isinstance(policy, HorovodFusion):
-            largest = max(each.value for each in variations(self._start.gradients, policy))
-            values = [4.0**k for k in range(math.ceil(math.log(largest, 4)) + 1)]
+        """Return the loss curve of a framework."""
+        policy = self._frameworks[framework]
         scenario = replace(self._start, all_reduce=all_reduce, n_workers=n_workers)
-        return loss_curve(scenario, policy, NOISE, values)
+        return loss_curve(scenario, policy, NOISE, self._tried(policy))
+
+    def _tried(self, policy) -> list | None:
+        """Return settings to try: of Horovod, with six cycles at four phases each, but few."""
+        if not isinstance(policy, HorovodFusion):
+            return None
+        largest = max(each.value for each in variations(self._start.gradients, policy))
+        return [4.0**k for k in range(math.ceil(math.log(largest, 4)) + 1)]
 
     def _optimum(self, all_reduce, n_workers: int) -> Prediction:
         return predict(optimal(replace(self._start, all_reduce=all_reduce, n_workers=n_workers)))
-
-    def _offer(self, curve: pd.DataFrame):
-        """Let the slider go through the settings of a curve, from the best one on."""
-        slider, self._quiet = self._controls["setting"], True
-        slider.options = options = _options(sorted(set(curve["value"])))
-        best = curve.loc[curve["iteration_s"].idxmin(), "value"]
-        slider.index = [value for _, value in options].index(best)
-        self._quiet = False
 
     def _chosen(self, base: Scenario, label: str, at, curve: pd.DataFrame, best: Scenario):
         """Return the scenario with the policy chosen, and what to write for it."""
@@ -248,6 +308,29 @@ class FusionExplorer(Explorer):
         policy = next(each.policy for each in found if each.setting == text)
         return replace(base, fusion=policy), text
 
+    def _code_of(self, values: dict, moved: set, base: Scenario, now: Scenario, at) -> str:
+        label = values["policy"]
+        fused = in_code(self._start, base if label == OPTIMUM else now, values, moved)
+        framework = label if label in self._frameworks else next(iter(self._frameworks))
+        policy = self._frameworks[framework]
+        tried = self._tried(policy)
+        curve = [repr(policy), repr(NOISE), *([] if tried is None else [repr(tried)])]
+        return f"""explored = {call("optimal", fused) if label == OPTIMUM else fused}
+prediction = predict(explored)
+curve = {call("loss_curve", "explored", *curve)}
+table = pd.concat(
+    [curve.assign(panel="loss"), prediction.timeline.assign(panel="timeline")],
+    ignore_index=True,
+)
+with plt.rc_context(paper(ratio={self.ratio})):
+    fig, (above, below) = plt.subplots(2, 1, height_ratios=(1.5, 1))
+    draw_fusion_curve(above, curve, {at!r})
+    draw_timeline(below, prediction)"""
+
+
+def _best(curve: pd.DataFrame) -> float:
+    return curve.loc[curve["iteration_s"].idxmin(), "value"]
+
 
 def _link_controls(scenario: Scenario) -> dict:
     """Return sliders of workers and, where the cost has a link, of bandwidth and latency."""
@@ -257,7 +340,10 @@ def _link_controls(scenario: Scenario) -> dict:
         latency = cost.link.alpha / US
         controls["bandwidth"] = _slider("bandwidth (Gbit/s)", BANDWIDTHS, bandwidth)
         controls["latency"] = _slider("latency (us a hop)", LATENCIES, latency)
-    return controls | {"workers": _slider("workers", WORKERS, int(scenario.n_workers))}
+    controls["workers"] = _slider("workers", WORKERS, int(scenario.n_workers))
+    for name, control in controls.items():
+        control.tooltip = TOLD[name]
+    return controls
 
 
 def _slider(description: str, values, start) -> SelectionSlider:

@@ -68,7 +68,8 @@ class Explorer(VBox):
     that no longer stand where they started; and, in `follow(moved)`, what the `late` controls offer
     when others moved. `ratio` is height over width of the figure, `engine` what lays it out,
     `given` what `code` starts from, and `grid` the positions of a static page by control, the most
-    telling first; None stands for all that a control has.
+    telling first; None stands for all that a control has. `follows` is what that page says of
+    controls that are neither fixed nor its own, and `placed` where they stand.
     """
 
     ratio = paper()["figure.figsize"][1] / paper()["figure.figsize"][0]
@@ -76,6 +77,7 @@ class Explorer(VBox):
     given = "scenario, as it was given to the explorer"
     late: tuple = ()
     grid: Mapping = {}
+    follows: Mapping = {}
 
     def __init__(self, controls: dict, name: str, folder, inputs):
         _, inputs = target(name, folder, inputs)  # refused here rather than at the button
@@ -109,6 +111,10 @@ class Explorer(VBox):
 
     def follow(self, moved: set):
         """Let the late controls offer what goes with the controls that moved."""
+
+    def placed(self, values: dict) -> dict:
+        """Return the values of a place of a static page, the late controls where they follow."""
+        return values
 
     def state(self) -> dict:
         """Return where every control stands, by name: plain values, for `restore`."""
@@ -266,12 +272,15 @@ class Explorer(VBox):
             raise ValueError(f"static: expected controls {expected}; got {shown(unknown[0])}")
         places = positions(self._controls, wanted)
         cells = [
-            self._cell(self.state() | dict(zip(places, values, strict=True)))
+            self._cell(self.placed(self.state() | dict(zip(places, values, strict=True))))
             for values in itertools.product(*places.values())
         ]
         axes = [axis(self._controls[name], each) for name, each in places.items()]
-        rest = [each for name, each in self._controls.items() if name not in places]
-        fixed = {each.description: in_words(each, each.value) for each in rest}
+        rest = {name: each for name, each in self._controls.items() if name not in places}
+        fixed = {
+            each.description: self.follows.get(name) or in_words(each, each.value)
+            for name, each in rest.items()
+        }
         return static_page(axes, cells, fixed, self._target["name"])
 
     def _cell(self, values: dict) -> Cell:
