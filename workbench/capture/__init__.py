@@ -1,20 +1,51 @@
-"""Record what a forecast needs on any cluster, apply a plan, measure what it gains.
+"""Record what a forecast needs on any cluster, apply the plan it gives, measure what that gains.
 
     python -m workbench.capture profile --model resnet50 --batch 32 --out profile
-    torchrun --standalone --nproc-per-node 2 -m workbench.capture collectives --out links
-    torchrun --standalone --nproc-per-node 2 -m workbench.capture train --model resnet50 \\
-        --policy plan:plan.json --out adaptive
+    torchrun --standalone --nproc-per-node 8 -m workbench.capture collectives --out links
+    python -m workbench.capture plan --profile profile --collectives links --workers 8 --out p.json
+    torchrun --standalone --nproc-per-node 8 -m workbench.capture train --model resnet50 \\
+        --batch 32 --policy plan:p.json --out adaptive
 
-profile      one worker: when each gradient is ready, the parts of an iteration, batch sizes
-collectives  what a message costs, by size, collective and number of workers
-train        several workers with a fusion policy: iteration times, and a trace a rank
+    profile       one worker: when each gradient is ready, the parts of an iteration, batch sizes
+    collectives   what a message costs, by size, collective and number of workers
+    plan          what every policy would take, the best plan, and other frameworks' settings
+    train         several workers with a fusion policy: iteration times, and a trace a rank
 
+Each writes one folder (plan: a file) with run.json beside its tables and traces, which `load_run`
+and `read_measurements` read. The same command again goes on where a run ended; one that is complete
+is left as it is. A model of your own is module:function, where function(batch) returns a Workload;
+`record`, `sweep_collectives` and `apply_plan` do the same inside a program of yours.
+
+The backend is nccl where torch sees a GPU and gloo otherwise; --backend chooses, mpi too where
+torch is built with it. When a worker gives no sign for --timeout s, one of the others names it, all
+end, and what they have written stays.
+
+Several nodes, with torchrun on each (node 0 has the address):
+
+    torchrun --nnodes 2 --node-rank $NODE --nproc-per-node 8 --master-addr $NODE_0 \\
+        --master-port 29500 -m workbench.capture train --model bert-base --out shared/ddp
+
+With SLURM, whose variables are read where torchrun's are not set:
+
+    #!/bin/bash
+    #SBATCH --nodes=4 --ntasks-per-node=8 --gpus-per-node=8 --time=00:30:00
+    run="srun python -m workbench.capture"
+    srun --nodes 1 --ntasks 1 python -m workbench.capture profile --model bert-base --out profile
+    $run collectives --ops all_reduce,reduce_scatter,all_gather --workers 2,8,16,32 --out links
+    python -m workbench.capture plan --profile profile --collectives links --workers 32 --out p.json
+    for policy in ddp fixed:64 plan:p.json; do
+        $run train --model bert-base --policy $policy --out ${policy%%[:.]*}
+    done
+
+Folders lie on a disk that all nodes share, or on one of each node's own, whose files then belong
+together. GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the network where there are several.
 """
 
 from .apply import apply_plan, messages_of
 from .batches import sweep_batches
 from .collectives import sweep_collectives
 from .convolutional import VGG16, ResNet50
+from .forecast import forecasts, recorded_scenario
 from .plans import read_plan, write_plan
 from .recording import record
 from .recurrent import LSTM
@@ -30,9 +61,11 @@ __all__ = [
     "Transformer",
     "Workload",
     "apply_plan",
+    "forecasts",
     "messages_of",
     "read_plan",
     "record",
+    "recorded_scenario",
     "sweep_batches",
     "sweep_collectives",
     "workload",

@@ -39,8 +39,9 @@ def apply_plan(
     find_unused_parameters, broadcast_buffers : as in DistributedDataParallel. Messages with an
         unused parameter leave when backward ends
     how : "ddp" is DistributedDataParallel with bucket_cap_mb_list (torch 2.13 or later), "hooks"
-        is Planned, "auto" the former where its own rule makes exactly these messages of gradients
-        in the order given, and of one type of data, else the latter
+        is Planned, "auto" the former where its rule makes exactly these messages of gradients that
+        get ready in the order given, and of one type of data, else the latter. In another order
+        DistributedDataParallel sends other messages: messages_of tells them
 
     The gradients are the means over workers. In fp32 they are DistributedDataParallel's to the
     bit on two workers, whatever the plan, and on more where the messages are the same. Else gloo

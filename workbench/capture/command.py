@@ -1,4 +1,4 @@
-"""The command line: profile, collectives, train."""
+"""The command line: profile, collectives, plan, train."""
 
 import argparse
 from functools import partial
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import torch
 
+from ..optimum import recommend
 from ..units import KIB, MIB
 from .batches import sweep_batches
 from .collectives import OPS, sweep_collectives
-from .plans import policy_of
+from .forecast import forecasts, recorded_scenario
+from .plans import policy_of, write_plan
 from .recording import record
 from .workers import Workers, joined
 from .workloads import MODELS, workload
@@ -76,6 +78,18 @@ def _collectives(options: argparse.Namespace, workers: Workers) -> Path:
     )
 
 
+def _plan(options: argparse.Namespace, workers: Workers) -> Path:
+    if workers.n_workers > 1:
+        raise ValueError(f"plan: expected one process, got {workers.n_workers}")
+    scenario = recorded_scenario(options.profile, options.collectives, options.workers)
+    best, table = forecasts(scenario)
+    print(f"predicted for {options.workers} workers:")
+    print(table.to_string(index=False, float_format="%.4f"))
+    for row in recommend(scenario).iloc[2:].itertuples():
+        print(f"{row.framework}: {row.setting} (scaling factor {row.scaling_factor:.4f})")
+    return write_plan(options.out, best.fusion, scenario.gradients)
+
+
 def _make(options: argparse.Namespace, workers: Workers) -> partial:
     """Return batch -> Workload; each worker's data are its own, the model is rank 0's."""
     chosen = {"small": options.small, "size": options.size, "seed": workers.rank}
@@ -113,8 +127,19 @@ def _parser() -> argparse.ArgumentParser:
     collectives.add_argument("--tight", type=float, default=0.05, help=tight)
     collectives.add_argument("--seconds", type=float, default=1.5, help="or for so many s")
     for command in (profile, train, collectives):
+        command.add_argument("--out", required=True, help="folder: new, or to go on with")
         _add_common(command)
+    _add_plan(commands.add_parser("plan", help="the best plan of messages from what was recorded"))
     return parser
+
+
+def _add_plan(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(run=_plan)
+    command.add_argument("--profile", required=True, help="folder that profile wrote")
+    command.add_argument("--collectives", required=True, help="folder that collectives wrote")
+    command.add_argument("--workers", type=_positive, required=True, help="to plan for")
+    command.add_argument("--out", required=True, help="file for --policy plan:<file>")
+    _add_common(command)
 
 
 def _add_workload(command: argparse.ArgumentParser, iterations: int) -> None:
@@ -129,7 +154,6 @@ def _add_workload(command: argparse.ArgumentParser, iterations: int) -> None:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--out", required=True, help="folder: new, or to go on with")
     command.add_argument("--threads", type=_positive, default=1, help="CPU threads a worker")
     command.add_argument("--backend", choices=["nccl", "gloo", "mpi"])
     command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -11,7 +12,7 @@ from torch.profiler import record_function
 
 from .apply import apply_plan
 from .clock import Clock
-from .hooks import trained
+from .hooks import ready_marks, trained
 from .workers import Workers
 from .workloads import Workload
 
@@ -29,8 +30,10 @@ class Times(NamedTuple):
 class Training:
     """A workload on a worker's device, in parallel where there are several workers.
 
-    policy : None is DistributedDataParallel with its defaults, else what apply_plan takes;
-    order, how : its gradients and how. A model that is wrapped already stays as it is.
+    policy : None is DistributedDataParallel with its defaults, else what apply_plan takes
+    order, how : its gradients and how; "auto" tries a backward first, and takes "hooks" unless
+        gradients get ready in the order given
+
     Raises ValueError for a model with nothing to train.
     """
 
@@ -41,10 +44,14 @@ class Training:
             )
         self.clock = Clock(workers.device)
         self.loss = work.loss
-        model = work.model.to(workers.device)
-        self.model = _in_parallel(model, workers, policy, order, how)
-        self.optimizer = work.optimizer or torch.optim.SGD(model.parameters(), lr=1e-3)
         self._batches = _again_and_again(work.batches)
+        self.model = model = work.model.to(workers.device)
+        self.optimizer = work.optimizer or torch.optim.SGD(model.parameters(), lr=1e-3)
+        if how == "auto" and order is not None and workers.n_workers > 1:
+            # torch goes by the order it sees, in which its limits may make other messages.
+            other = float(self._order() != _names(order))
+            how = "hooks" if workers.slowest([other])[0] else how
+        self.model = _in_parallel(model, workers, policy, order, how)
 
     def iterate(self, marks: list | None = None) -> Times:
         """Train one iteration; backward's beginning is added to marks, under the name ""."""
@@ -68,6 +75,18 @@ class Training:
         clock.wait()
         whole = time.perf_counter() - began
         return Times(*map(clock.between, parts[:-1], parts[1:]), whole)
+
+    def _order(self) -> list[str]:
+        """Return the order in which gradients get ready, seen in a backward of no consequence."""
+        with ready_marks(self.model, self.clock) as marks:
+            inputs, targets = (_moved(x, self.clock.device) for x in next(self._batches))
+            self.loss(_called(self.model, inputs), targets).backward()
+            self.optimizer.zero_grad()
+        return [name for name, _ in marks]
+
+
+def _names(order) -> list[str]:
+    return list(order["name"] if isinstance(order, pd.DataFrame) else order)
 
 
 def _in_parallel(model: nn.Module, workers: Workers, policy, order, how) -> nn.Module:

@@ -124,7 +124,9 @@ def _device(device: str = "auto") -> torch.device:
         raise ValueError("device: this torch sees no GPU; expected --device cpu")
     if device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(_said("LOCAL_RANK", os.environ) or 0))
+    # A launcher may show each worker a GPU of its own only, which then is number 0.
+    index = int(_said("LOCAL_RANK", os.environ) or 0) % torch.cuda.device_count()
+    return torch.device("cuda", index)
 
 
 def _check_backend(backend: str, device: torch.device) -> None:
