@@ -1,6 +1,7 @@
 """Explore what would help: optimisations switched on one by one, and the settings of fusion."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache, partial
 from html import escape
@@ -86,8 +87,8 @@ class WhatIfExplorer(Explorer):
         kept = [name for name in self._order if name in on]
         self._order = kept + [name for name in on if name not in kept]
 
-    def _go(self, state: dict):
-        self._order = list(state["order"])
+    def _go(self, state: Mapping):
+        self._order = list(state.get("order", self._order))
         super()._go(state)
 
     def picture(self, values: dict, moved: set) -> Picture:

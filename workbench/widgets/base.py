@@ -136,7 +136,7 @@ class Explorer(VBox):
                 expected = ", ".join(before)
                 raise ValueError(f"restore: expected controls {expected}; got {shown(unknown[0])}")
             try:
-                self._go(before | dict(state))
+                self._go(state)
             except ValueError:
                 self._go(before)
                 raise
@@ -193,14 +193,18 @@ class Explorer(VBox):
                 row.children = ()  # made anew: a page keeps a slider's first end for its End key
                 row.children = (self._controls[name],)
 
-    def _go(self, state: dict):
-        """Move every control to a state without a redraw, the late ones after what they follow."""
+    def _go(self, state: Mapping):
+        """Move controls without a redraw, the late ones after what they follow."""
         early = [name for name in self._controls if name not in self.late]
         for group in (early, *([name] for name in self.late)):
+            moved = set()
             with self._hushed():
                 for name in group:
-                    _put(self._controls[name], state[name], name)
-            self._follow(set(group))
+                    if name in state and differs(state[name], self._controls[name].value):
+                        _put(self._controls[name], state[name], name)
+                        moved.add(name)
+            if moved:
+                self._follow(moved)
 
     @contextmanager
     def _hushed(self):
