@@ -179,7 +179,8 @@ def compared(cells: pd.DataFrame) -> pd.DataFrame:
     """
     check(cells, VALIDATION, "compared")
     whole = cells["quantity"].isin(["scaling factor", "s an iteration"])
-    rows = cells[whole & (cells["method"] != "Pollux")].replace({"model": NAMES})
+    rows = cells[whole & (cells["method"] != "Pollux")]
+    rows = rows.replace({"model": NAMES, "dataset": {"huyutuo": "Horovod 0.20"}})
     return rows.assign(source=rows["model"] + ", " + rows["dataset"])
 
 

@@ -308,6 +308,7 @@ def draw_sensitivity(ax: Axes, table: pd.DataFrame) -> Axes:
         ax.annotate(_signed(value, 3), (value, row), (3 * side, 0), textcoords="offset points",
                     ha="left" if side > 0 else "right", va="center", fontsize=7)  # fmt: skip
     ax.axvline(0, color=INK, lw=0.6)
+    ax.xaxis.set_major_locator(MaxNLocator(4, symmetric=True))
     ax.set_xlabel("% of the scaling factor per % more")
     if values.any():
         return _legend(ax, columns=2)

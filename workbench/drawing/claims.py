@@ -6,20 +6,21 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ..claims import CLAIMS, readable
+from ..validation import OFF
 from .labels import beside, small
 from .style import INK, check_axes, filled, short
 
 BAND = "#EFEFEF"
-TICKS = np.array([0.1, 0.2, 0.33, 0.5, 1, 2, 3, 5, 10])
+TICKS = np.array([0.1, 0.2, 0.5, 1, 2, 5, 10])
+LETTERS = 9  # of a claim an inch of the figure: names take half of it
 
 
-def draw_claims(ax: Axes, table: pd.DataFrame, within: float = 0.084, length: int = 46) -> Axes:
+def draw_claims(ax: Axes, table: pd.DataFrame, within: float = OFF) -> Axes:
     """Draw ours over what was claimed, a row a claim, and both numbers at the right.
 
     The axis is logarithmic; the band is within the largest error that the paper's abstract names.
 
     table : `claims(...)`
-    length : letters of a claim that are shown
     """
     check_axes(ax, "draw_claims")
     texts = readable(
@@ -34,6 +35,7 @@ def draw_claims(ax: Axes, table: pd.DataFrame, within: float = 0.084, length: in
     for row, told in zip(rows, texts.itertuples(index=False), strict=True):
         beside(ax, row, f"{told.Ours} / {told.Claimed}")
     ax.text(1, 1.01, "ours / claimed", transform=ax.transAxes, va="bottom", fontsize=small())
+    length = round(LETTERS * ax.figure.get_figwidth())
     ax.set_yticks(rows, [short(claim, length) for claim in texts["Claim"]])
     for tick in ax.get_yticklabels():
         tick.set_parse_math(False)

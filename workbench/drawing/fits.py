@@ -224,6 +224,7 @@ WORDS = {
 def _price(row: str, value: str, unit: str, low: str, high: str, wide: bool) -> str:
     """Return a price in words, below it its interval or, where there are many, beside it."""
     kind, _, which = (row, "", "") if row in WORDS else row.partition("_")
+    which = "" if wide and which.isdigit() else which  # the only one needs no number
     name = " ".join(filter(None, (WORDS.get(kind, kind), which)))
     if value == "not determined":
         return f"{name} {value}"

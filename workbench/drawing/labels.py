@@ -20,7 +20,7 @@ def small() -> float:
 def looks(names) -> dict[str, dict]:
     """Return colour, marker and dashes of each name: KNOWN ones look alike in every figure.
 
-    Others take the places of known ones that are not there, from the first.
+    Others take the places of known ones that are not there, from the first; a lone one is in ink.
     """
     names = list(map(str, names))
     free = [place for place, name in enumerate(KNOWN) if name not in names]
@@ -30,10 +30,13 @@ def looks(names) -> dict[str, dict]:
     most = max(len(KNOWN), *places) + 1 if places else 1
     colours, shapes = shades(most), list(cues(most))
     each = ((name, colours[at], *shapes[at]) for name, at in zip(names, places, strict=True))
-    return {n: {"color": c, "marker": m, "dashes": d or (1, 0)} for n, c, m, d in each}
+    found = {n: {"color": c, "marker": m, "dashes": d or (1, 0)} for n, c, m, d in each}
+    if len(names) == 1 and names[0] not in KNOWN:
+        found[names[0]]["color"] = INK
+    return found
 
 
-def name_ends(ax: Axes, ends: dict[str, tuple], length: int = 16):
+def name_ends(ax: Axes, ends: dict[str, tuple], length: int = 20):
     """Write each name at the right of the axes, at the height where its curve ends.
 
     ends : name -> height in data, colour. Names that would cover each other are moved apart.
