@@ -301,6 +301,14 @@ def test_a_text_that_latex_cannot_set_is_no_end_of_saving(ax, tmp_path):
     assert pdf.exists() and not pdf.with_suffix(".pgf").exists()
 
 
+@pytest.mark.skipif(not PGF, reason="no pdflatex: apt install texlive-latex-base texlive-pictures")
+def test_a_pgf_that_latex_would_take_minutes_for_is_not_written(ax, tmp_path):
+    ax.plot(np.arange(9000) % 97, np.arange(9000) % 89, "o", ls="")
+    pdf = save(ax.figure, "many", data=SCALING, folder=tmp_path)
+    assert receipt_of(pdf)["pgf"].startswith("not written: LaTeX takes minutes")
+    assert not pdf.with_suffix(".pgf").exists()
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 BAD_NAMES = ["", "..", "a/b", "../scaling", "/tmp/scaling", "a\\b", "a.pdf", "a.PNG", 5]

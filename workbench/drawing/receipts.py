@@ -29,6 +29,7 @@ from .provenance import (
 from .style import FIXED, check_figure, filled
 
 PNG_DPI = 300
+PGF_BYTES = 500_000  # 100 kB take LaTeX 2 s, and the dots of a hatch, of 2 MB, above 90 s
 PGF = {"pgf.texsystem": "pdflatex", "pgf.rcfonts": False}  # in the fonts of the paper
 
 
@@ -126,6 +127,9 @@ def _write_pgf(fig: Figure, path: str) -> str:
             fig.savefig(path)
     except (LatexError, RuntimeError, ValueError):
         return "not written: pdflatex cannot set one of the figure's texts"
+    if os.path.getsize(path) > PGF_BYTES:
+        os.unlink(path)
+        return "not written: LaTeX takes minutes for so many dots, points or hatches; use the PDF"
     return ""
 
 
