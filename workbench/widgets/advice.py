@@ -213,7 +213,7 @@ class FusionExplorer(Explorer):
     ratio = 1.2
     engine = "none"
     late = ("setting",)
-    grid = {"policy": None, "bandwidth": (1.0, 10.0, 100.0), "workers": (8, 32, 128)}
+    grid = {"policy": None, "bandwidth": (1.0, 100.0), "workers": (8, 128)}
     follows = {"setting": "as it stands, of another framework the best"}
 
     def __init__(self, scenario: Scenario, frameworks: dict, target: tuple):
