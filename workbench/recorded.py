@@ -75,7 +75,8 @@ def one_worker(run) -> OneWorker:
             "is unknown. Record with ProfilerActivity.CUDA, or one worker alone"
         )
     what = "" if lone else ", their exposed communication taken off: an estimate"
-    how = f"median of {len(spent)} traced iterations, with what the profiler costs{what}"
+    told = "1 traced iteration" if len(spent) == 1 else f"median of {len(spent)} traced iterations"
+    how = f"{told}, with what the profiler costs{what}"
     return OneWorker(float(seconds.median()), how)
 
 
