@@ -4,9 +4,8 @@ import json
 
 import nbformat
 import pytest
-from lab_server import lab, open_notebook, run_all
+from lab_server import chromium, lab, open_notebook, run_all
 from playwright.sync_api import expect
-from test_static import browser  # noqa: F401  (a fixture)
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -25,7 +24,13 @@ SAVE = """async () => {
 
 
 @pytest.fixture(scope="module")
-def seen(browser, tmp_path_factory):  # noqa: F811
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def seen(browser, tmp_path_factory):
     """A page with an explorer and its static copy, what it complained of, and the notebook."""
     folder = tmp_path_factory.mktemp("lab")
     (root := folder / "notebooks").mkdir()

@@ -2,20 +2,18 @@
 
 import html
 import json
-import os
 import re
 from base64 import b64decode
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lab_server import chromium
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from workbench.widgets.static import Axis, Cell, palette, static_page
 
-CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = """"><script>window.hit = 1</script><img src=x onerror="window.hit=1">'\n</script>"""
 
 
@@ -43,14 +41,8 @@ def a_page(label="workers", position="8", words="some"):
 
 @pytest.fixture(scope="module")
 def browser():
-    if not CHROMIUM.exists():
-        reason = f"{CHROMIUM} is missing: apt-get install chromium"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 def opened(browser, html_text: str, **how):
