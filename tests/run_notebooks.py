@@ -5,6 +5,7 @@ Run as a script it executes every notebook of notebooks/ and lists the figures t
 may follow.
 """
 
+import json
 import sys
 import tempfile
 import time
@@ -45,7 +46,17 @@ def differing(path: Path) -> list[str]:
         first, second = ({f.name: f.read_bytes() for f in run.iterdir()} for run in runs)
     found = sorted(n for n in {*first, *second} if first.get(n) != second.get(n))
     print(f"  {len(first)} files, of which differ: {', '.join(found) or 'none'}")
+    for name in (
+        name for name in found if name.endswith(".json") and name in first.keys() & second
+    ):
+        print(f"  {name}: {', '.join(_other_keys(first[name], second[name]))}")
     return found
+
+
+def _other_keys(first: bytes, second: bytes) -> list[str]:
+    """What two receipts tell otherwise; a commit between the runs is one such thing."""
+    one, other = json.loads(first), json.loads(second)
+    return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
 
 
 def saving_to(path: Path, figures: Path, copy: Path):

@@ -11,6 +11,8 @@ from playwright.sync_api import expect
 from run_notebooks import NOTEBOOKS, saving_to
 from test_notebooks import cells
 
+from workbench.notebooks import execute
+
 ARTEFACTS = Path(__file__).parent / "artefacts"
 NAMES = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
 
@@ -101,3 +103,12 @@ def test_the_end_key_reaches_the_last_message_of_another_policy(notebook):
 @pytest.mark.parametrize("notebook", NAMES, indirect=True)
 def test_the_page_reports_no_error(notebook):
     assert notebook.problems == []
+
+
+@pytest.mark.parametrize("notebook", ["06-paper-figures.ipynb"], indirect=True)
+def test_the_figures_of_a_paper_are_the_same_to_the_last_byte_without_a_browser(notebook, tmp_path):
+    execute(NOTEBOOKS / f"{notebook.name}.ipynb", parameters={"FIGURES": tmp_path})
+    written = {path.name: path.read_bytes() for path in notebook.figures.iterdir()}
+    assert len(written) > 40
+    for name, content in written.items():
+        assert (tmp_path / name).read_bytes() == content, name
