@@ -51,7 +51,7 @@ def verdicts(request, tmp_path_factory):
 
 @pytest.mark.slow
 def test_gradients_of_every_plan_are_those_of_ddp(verdicts):
-    assert len(verdicts) > 50
+    assert len(verdicts) > 40
     assert [name for name, held in verdicts.items() if not held] == []
 
 

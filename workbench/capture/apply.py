@@ -102,7 +102,7 @@ def messages_of(model: nn.Module) -> Messages:
         return model.messages
     if not isinstance(model, DistributedDataParallel):
         return []
-    name_of = {id(parameter): name for name, parameter in trained(model).items()}
+    name_of = {id(parameter): name for name, parameter in trained(model.module).items()}
     buckets = model.reducer._get_zeros_like_grad_buckets()
     return [[name_of[id(p)] for p in bucket.parameters()] for bucket in buckets]
 

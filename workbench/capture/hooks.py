@@ -32,9 +32,8 @@ def ready_marks(model: nn.Module, clock: Clock) -> Iterator[list]:
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that get a gradient, by name; those of the model inside a wrapper."""
-    inner = model.module if getattr(model, "module", None) is not None else model
-    return {name: p for name, p in inner.named_parameters() if p.requires_grad}
+    """Return the parameters of a bare model that get a gradient, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def sizes(model: nn.Module) -> dict[str, int]:

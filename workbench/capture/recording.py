@@ -119,7 +119,7 @@ class _Recording:
         """Profile iterations; their times and marks follow those of the iterations before."""
         before = _of(rows_of(self.times), "plain", "hooks"), _of(rows_of(self.ready), "hooks")
         trace = self.out.path / f"rank{self.rank}.json.gz"
-        with ready_marks(self.training.model, self.training.clock) as marks:
+        with ready_marks(self.training.bare, self.training.clock) as marks:
             seen = traced(self.training, iterations, marks, trace)
         with (
             self._table(self.times, _TIMES, before[0]) as times,
@@ -141,7 +141,7 @@ class _Recording:
         if messages:
             said |= {"wrapper": type(model).__name__, "n_messages": len(messages)}
         if policy is not None and order is not None and messages:
-            planned = grouped(policy, in_order(order, model))
+            planned = grouped(policy, in_order(order, work.model))
             said["as_planned"] = list(map(set, planned)) == list(map(set, messages))
         seconds = {
             kind: _of(times, kind)["iteration_s"].astype(float).tolist()
@@ -155,7 +155,7 @@ class _Recording:
         if kind == "plain":
             yield None
             return
-        with ready_marks(self.training.model, self.training.clock) as marks:
+        with ready_marks(self.training.bare, self.training.clock) as marks:
             yield marks
 
     def _table(self, path: Path, columns: tuple, before: pd.DataFrame | None = None) -> Table:

@@ -34,7 +34,8 @@ class Training:
     order, how : its gradients and how; "auto" tries a backward first, and takes "hooks" unless
         gradients get ready in the order given
 
-    Raises ValueError for a model with nothing to train.
+    .model is what is trained, .bare the model in it. Raises ValueError for one with nothing to
+    train.
     """
 
     def __init__(self, work: Workload, workers: Workers, policy=None, order=None, how="auto"):
@@ -45,13 +46,13 @@ class Training:
         self.clock = Clock(workers.device)
         self.loss = work.loss
         self._batches = _again_and_again(work.batches)
-        self.model = model = work.model.to(workers.device)
-        self.optimizer = work.optimizer or torch.optim.SGD(model.parameters(), lr=1e-3)
+        self.model = self.bare = work.model.to(workers.device)
+        self.optimizer = work.optimizer or torch.optim.SGD(self.bare.parameters(), lr=1e-3)
         if how == "auto" and order is not None and workers.n_workers > 1:
             # torch goes by the order it sees, in which its limits may make other messages.
             other = float(self._order() != _names(order))
             how = "hooks" if workers.slowest([other])[0] else how
-        self.model = _in_parallel(model, workers, policy, order, how)
+        self.model = _in_parallel(self.bare, workers, policy, order, how)
 
     def iterate(self, marks: list | None = None) -> Times:
         """Train one iteration; backward's beginning is added to marks, under the name ""."""
@@ -78,7 +79,7 @@ class Training:
 
     def _order(self) -> list[str]:
         """Return the order in which gradients get ready, seen in a backward of no consequence."""
-        with ready_marks(self.model, self.clock) as marks:
+        with ready_marks(self.bare, self.clock) as marks:
             inputs, targets = (_moved(x, self.clock.device) for x in next(self._batches))
             self.loss(_called(self.model, inputs), targets).backward()
             self.optimizer.zero_grad()

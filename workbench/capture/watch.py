@@ -151,8 +151,9 @@ class _Watch(threading.Thread):
             speaks = self.store.add("spoken", 1) == 1
         if speaks:
             _say(message)
-            if self.rank == 0:
-                time.sleep(_HASTE_S)  # it may hold the store, in which the others look
+        if not speaks or self.rank == 0:
+            # Launchers blame the first to end; and rank 0 may hold the store others look in.
+            time.sleep(_HASTE_S)
         os._exit(_TERMINATED if message.endswith("SIGTERM") else 1)
 
 
