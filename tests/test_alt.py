@@ -133,6 +133,26 @@ def test_our_figures_are_told_with_their_numbers(ax):
     assert end_ms == pytest.approx(29.5, rel=0.01)  # the timings have noise of 2 %
 
 
+def test_a_curve_is_named_by_the_text_of_its_colour_also_in_a_panel_beside():
+    fig = Figure()
+    for ax, rise in zip(fig.subplots(1, 2), (1, 2), strict=True):
+        ax.plot([0, 1], [0, rise], color="#0A3D62")
+        ax.plot([0, 1], [0, -rise], color="#C44E00")
+    ax.text(1, 2, "ResNet-50", color="#0A3D62")
+    ax.text(1, -2, "BERT", color="#C44E00")
+    told = describe(fig)
+    assert "ResNet-50 from 0 at 0 to 1 at 1; BERT from 0 at 0 to \N{MINUS SIGN}1 at 1." in told
+    assert "ResNet-50 from 0 at 0 to 2 at 1; BERT from 0 at 0 to \N{MINUS SIGN}2 at 1." in told
+
+
+def test_curves_of_one_colour_are_named_by_the_text_at_their_end(ax):
+    for height, name in enumerate(("K80", "P40", "V100")):
+        ax.plot([0, 1], [0, height], color="#0A3D62")
+        ax.text(1.02, height, name, color="#0A3D62", va="center")
+    told = words(ax)
+    assert "K80 at 0; P40 from 0 at 0 to 1 at 1; V100 from 0 at 0 to 2 at 1" in told
+
+
 def test_gaps_in_a_curve_are_passed_over(ax):
     ax.plot([0, 1, 2], [np.nan, 1, 2], label="late")
     assert "late from 1 at 1 to 2 at 2" in words(ax)

@@ -10,7 +10,7 @@ from matplotlib.container import BarContainer, Container
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from .style import check_figure
+from .style import INK, check_figure
 
 MOST = 8  # entries and rows named; the others are counted
 BEYOND = 0.05  # of a curve's height, by which a turn must lie beyond both ends to be told
@@ -132,10 +132,33 @@ def _entries(ax: Axes) -> list[tuple]:
         labels = [text.get_text() for text in legend.get_texts()]
         signs = zip(legend.legend_handles, labels, strict=True)
         found = {label: found.get(label, sign) for sign, label in signs}
-    if not found:
-        lines = [line for line in ax.lines if _is_data(line, ax) and len(line.get_xdata())]
-        return [(line, "" if _is_points(line) else "a line") for line in lines]
-    return [(_of_data(ax, artist), plain(label)) for label, artist in found.items()]
+    told = [(_of_data(ax, artist), plain(label)) for label, artist in found.items()]
+    lines = [line for line in ax.lines if _is_data(line, ax) and len(line.get_xdata())]
+    curves = [line for line in lines if not _is_points(line) and len(_points(line)[0])]
+    named = [(line, _label_beside(line)) for line in curves]
+    known = {artist for artist, _ in told}
+    told += [(line, name) for line, name in named if name and line not in known]
+    return told or [(line, "" if _is_points(line) else "a line") for line in lines]
+
+
+def _label_beside(line: Line2D) -> str:
+    """Return the text of a curve's own colour that is its label: here the nearest to its end, else
+    in a panel beside, where there is but one."""
+    if same_color(line.get_color(), INK):
+        return ""
+    texts = [
+        text
+        for ax in line.get_figure(root=True).axes
+        for text in ax.texts
+        if text.get_visible() and same_color(text.get_color(), line.get_color())
+    ]
+    if here := [text for text in texts if text.axes is line.axes]:
+        end = line.get_transform().transform(np.transpose(_points(line)))[-1]
+        boxes = [text.get_window_extent() for text in here]
+        off = [np.hypot(box.x0 - end[0], (box.y0 + box.y1) / 2 - end[1]) for box in boxes]
+        return plain(here[int(np.argmin(off))].get_text())
+    names = {plain(text.get_text()) for text in texts}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _of_data(ax: Axes, artist):
