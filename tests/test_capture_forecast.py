@@ -1,0 +1,80 @@
+"""From recorded folders to a forecast, a plan and the text to paste."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from workbench.capture import forecasts, read_plan, record, recorded_scenario, workload
+from workbench.capture.command import main
+from workbench.fusion import OneMessage, fuse
+from workbench.timeline import predict
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forecast") / "profile"
+    return record(workload("lstm", 2, small=True), folder, iterations=4, hooked=4, profiled=0)
+
+
+@pytest.fixture
+def links(tmp_path):
+    """Timings of 20 us a message and 1 GB/s, in a folder as `collectives` writes it."""
+    nbytes = [2**k for k in range(8, 24)]
+    rows = {"op": "all_reduce", "n_workers": 2, "n_nodes": 1, "nbytes": nbytes}
+    table = pd.DataFrame(rows).assign(seconds=[20e-6 + n / 1e9 for n in nbytes])
+    other = table.assign(op="all_gather", seconds=1.0)
+    pd.concat([table, other]).to_csv(tmp_path / "collectives.csv", index=False)
+    return tmp_path
+
+
+def test_a_scenario_holds_what_the_profile_measured(profile, links):
+    scenario = recorded_scenario(profile, links, 2)
+    times = pd.read_csv(profile / "iterations_rank0.csv", comment="#")
+    assert scenario.one_worker_s == times.query("kind == 'plain'")["iteration_s"].median()
+    backward_s = times.query("kind == 'hooks'")["backward_s"].median()
+    assert scenario.backward_s == max(backward_s, scenario.gradients["ready_s"].max())
+    assert (
+        scenario.gradients["nbytes"].sum()
+        == json.loads((profile / "run.json").read_text())["gradient_bytes"]
+    )
+    assert scenario.all_reduce(2**20, 2) == pytest.approx(20e-6 + 2**20 / 1e9)
+
+
+def test_forecasts_are_those_of_the_model_and_the_plan_is_the_best(profile, links):
+    scenario = recorded_scenario(profile, links, 2, OneMessage())
+    best, table = forecasts(scenario)
+    table = table.set_index("policy")
+    assert table.loc["one-message", "iteration_s"] == predict(scenario).iteration_s
+    assert table.loc["plan", "iteration_s"] == table["iteration_s"].min()
+    assert table.loc["plan", "n_messages"] == len(fuse(scenario.gradients, best.fusion))
+    assert table.loc["per-tensor", "n_messages"] == 11
+
+
+def test_the_command_writes_the_plan_and_says_the_settings(profile, links, capsys):
+    out = links / "plan.json"
+    arguments = ["--profile", str(profile), "--collectives", str(links), "--workers", "2"]
+    main(["plan", *arguments, "--out", str(out)])
+    plan, names = read_plan(out)
+    scenario = recorded_scenario(profile, links, 2)
+    assert (plan, names) == (forecasts(scenario)[0].fusion, scenario.gradients["name"].tolist())
+    said = capsys.readouterr().out
+    for text in ("fixed:64", "HOROVOD_FUSION_THRESHOLD=", "reduce_bucket_size", "bucket_cap_mb="):
+        assert text in said
+
+
+@pytest.mark.parametrize("missing", ["gradients.csv", "run.json"])
+def test_a_folder_without_a_profile_is_refused(tmp_path, links, missing):
+    for name in {"gradients.csv", "run.json"} - {missing}:
+        (tmp_path / name).write_text("name,nbytes,ready_s\n" if name.endswith("csv") else "{}")
+    with pytest.raises(ValueError, match=f"no {missing}; expected a folder that"):
+        recorded_scenario(tmp_path, links, 2)
+
+
+def test_timings_without_an_all_reduce_are_refused(profile, links):
+    path = links / "collectives.csv"
+    pd.read_csv(path).query("op == 'all_gather'").to_csv(path, index=False)
+    with pytest.raises(
+        ValueError, match=r"expected timed all-reduces \(op all_reduce\), found none"
+    ):
+        recorded_scenario(profile, links, 2)
