@@ -2,8 +2,12 @@
 
 A widget neither computes nor draws: it turns sliders into a Scenario, asks `timeline` for the
 prediction and `figures` for the picture. `explorer.scenario` is the scenario of the sliders'
-present positions, to go on with in the next cell. `explore_fit` is in fit_widget, `explore_steps`
-in step_widget, `explore_run` in run_widget, and the sliders in scenario_widget.
+present positions, to go on with in the next cell.
+
+Every explorer has buttons to save the figure, to reset the controls and to copy its code, and
+`state()` and `restore(state)`: where its controls stand; `reset()`; `code()`: Python text that
+makes the same picture from what was given; `static()`: HTML of a few positions that needs no
+kernel, and `static().save("page.html")`.
 """
 
 from .figures import draw_scaling, draw_timeline

@@ -66,10 +66,13 @@ class Explorer(VBox):
 
     A subclass says what the values mean: `picture(values, moved)`, where moved names the controls
     that no longer stand where they started; and, in `follow(moved)`, what the `late` controls offer
-    when others moved. `ratio` is height over width of the figure, `engine` what lays it out,
-    `given` what `code` starts from, and `grid` the positions of a static page by control, the most
-    telling first; None stands for all that a control has. `follows` is what that page says of
-    controls that are neither fixed nor its own, and `placed` where they stand.
+    when others moved.
+
+    ratio, engine : height over width of the figure, and what lays it out
+    given : what `code` starts from
+    late : the controls that follow others, in order
+    grid : positions of a static page by control, the most telling first; None for all it offers
+    follows : what that page says of the controls that follow its own, as `placed` lets them
     """
 
     ratio = paper()["figure.figsize"][1] / paper()["figure.figsize"][0]
@@ -237,8 +240,8 @@ class Explorer(VBox):
         path = save(figure, data=picture.data, parameters=parameters, caption=picture.words,
                     **self._target)  # fmt: skip
         receipt = path.with_name(f"{self._target['name']}.receipt.json")
-        written_too = json.loads(receipt.read_text(encoding="utf-8"))["written"]
-        names = ", ".join([path.name, *sorted({*written_too} - {path.name}), receipt.name])
+        files = json.loads(receipt.read_text(encoding="utf-8"))["written"]
+        names = ", ".join([path.name, *sorted({*files} - {path.name}), receipt.name])
         return f"saved {escape(names)} in {escape(str(path.parent))}"
 
     def _present(self, values: dict | None = None) -> Picture:
@@ -296,10 +299,11 @@ class Explorer(VBox):
                 with mpl.rc_context(self._paper):
                     figure = _figure(picture, self.engine)
                     figure.canvas.draw()
+                    alt = describe(figure)
         except Exception as error:
             return Cell(why=f"Cannot be shown here. {type(error).__name__}: {error}")
         png = palette(np.asarray(figure.canvas.buffer_rgba()))
-        return Cell(png, describe(figure), escape(picture.words), picture.below)
+        return Cell(png, alt, escape(picture.words), picture.below)
 
 
 def static_of(model_id: str) -> str:
