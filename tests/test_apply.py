@@ -206,6 +206,38 @@ def test_a_parameter_without_gradient_is_named_and_the_next_backward_is_whole(al
     assert all(p.grad is not None for p in model.parameters())
 
 
+class Failing(torch.autograd.Function):
+    """The identity, whose backward fails while `fails` holds."""
+
+    fails = True
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Failing.fails:
+            raise ArithmeticError("in the middle of backward")
+        return grad
+
+
+@pytest.mark.parametrize("gradients", [None, table()])
+def test_a_backward_that_fails_in_the_middle_leaves_the_next_one_whole(
+    alone, gradients, monkeypatch
+):
+    inner = net()
+    inner[1] = nn.Sequential(nn.Tanh())
+    inner[1].forward = lambda x: Failing.apply(torch.tanh(x))
+    model = apply_plan(inner, PerTensor(), gradients)
+    with pytest.raises(ArithmeticError):
+        model(torch.ones(2, 3)).sum().backward()
+    monkeypatch.setattr(Failing, "fails", False)
+    model(torch.ones(2, 3)).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert len(messages_of(model)) == 4
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"messages": []}', '{"messages": [[]]}', '{"messages": [[1]]}']
 )

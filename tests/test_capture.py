@@ -349,6 +349,16 @@ def test_batch_sizes_are_timed_once_and_fit(tmp_path):
     assert model.fixed_s >= 0 and model.per_sample_s >= 0
 
 
+def test_batch_sizes_that_do_not_fit_are_left_out(tmp_path):
+    def make(batch):
+        if batch > 2:
+            raise torch.OutOfMemoryError
+        return workload("lstm", batch, small=True)
+
+    path = sweep_batches(make, [4, 1, 2], tmp_path / "batches.csv", iterations=1)
+    assert rows(path)["batch"].tolist() == [1, 2]
+
+
 def test_policies_are_read_from_their_names():
     assert policy_of("ddp") == (None, None)
     assert policy_of("per-tensor") == (PerTensor(), None)
@@ -390,7 +400,7 @@ def test_a_function_of_the_user_makes_the_workload(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_profiles_a_model(tmp_path):
     command = [sys.executable, "-m", "workbench.capture", *TINY, "--batches", "1,2"]
-    command += ["--out", str(tmp_path / "run")]
+    command += ["--label", "for a test", "--out", str(tmp_path / "run")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"wrote {tmp_path / 'run'}\n"
@@ -398,6 +408,7 @@ def test_the_command_profiles_a_model(tmp_path):
     assert len(rows(tmp_path / "run" / "gradients.csv")) == 11
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["settings"]["model"] == "lstm" and run["batch_per_worker"] == 2
+    assert run["settings"]["label"] == "for a test"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import torch
 from tqdm.auto import tqdm
 
 from ..checks import count
@@ -25,12 +26,13 @@ def sweep_batches(
 ) -> Path:
     """Time iterations of one worker at several batch sizes and write them for fit_batch_time.
 
-    make : batch -> Workload; path : of the CSV; batch sizes it has already are left as they are.
+    make : batch -> Workload; path : of the CSV; batch sizes it has already are left as they are,
+    and those from the first on that does not fit into the GPU's memory are left out.
     Columns: batch (samples), iteration, data_s, forward_s, backward_s, update_s and seconds (all).
     Raises ValueError for a batch that is no number from 1 up.
     """
     path, workers = Path(path), current()
-    batches = [count(batch, "batches", 1) for batch in batches]
+    batches = sorted(count(batch, "batches", 1) for batch in batches)
     count(iterations, "iterations", 1)
     before = rows_of(path)
     if len(before):
@@ -48,8 +50,11 @@ def sweep_batches(
         for batch in tqdm(batches, desc="batches", unit="batch"):
             if batch in done:
                 continue
-            training = Training(make(batch), workers)
-            times = [training.iterate() for _ in range(_WARM_UP + iterations)][_WARM_UP:]
-            for number, each in enumerate(times):
+            try:
+                training = Training(make(batch), workers)
+                times = [training.iterate() for _ in range(_WARM_UP + iterations)]
+            except torch.OutOfMemoryError:
+                break  # what is larger does not fit either
+            for number, each in enumerate(times[_WARM_UP:]):
                 table.add([batch, number, *each])
     return path

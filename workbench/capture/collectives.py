@@ -46,6 +46,7 @@ def sweep_collectives(
     largest: int = 64 * MIB,
     tight: float = 0.05,
     seconds: float = 1.5,
+    label: str = "",
     workers: Workers | None = None,
 ) -> Path:
     """Time collectives of doubling sizes between workers and write MEASUREMENTS as CSV.
@@ -60,6 +61,7 @@ def sweep_collectives(
         reduce-scatter what each has in the beginning, as nccl-tests counts
     tight : repeated until the 95 % interval of the median is within this share of it
     seconds : or until so many s have gone by, but 3 times at least; then the next size
+    label : what run.json says of the sweep
     workers : those of the process group by default
 
     A repetition's time is its slowest worker's, from a barrier to the call's return (on a GPU to
@@ -72,8 +74,8 @@ def sweep_collectives(
     counts = [workers.n_workers] if n_workers is None else sorted(set(n_workers))
     ops = list(dict.fromkeys(ops))
     _check(ops, counts, smallest, largest, workers)
-    settings = {"command": "collectives", "ops": ops, "smallest": smallest, "largest": largest}
-    settings |= {"workers": counts, "tight": tight, "seconds": seconds}
+    settings = {"command": "collectives", "label": label, "ops": ops, "workers": counts}
+    settings |= {"smallest": smallest, "largest": largest, "tight": tight, "seconds": seconds}
     out = Folder(folder, settings, workers)
     if out.complete:
         return out.path

@@ -52,6 +52,9 @@ def _profile(options: argparse.Namespace, workers: Workers) -> Path:
 
 def _train(options: argparse.Namespace, workers: Workers) -> Path:
     policy, order = policy_of(options.policy)
+    asked = {"policy": options.policy, "how": options.how}
+    if order:
+        asked["n_gradients_a_message"] = list(policy.counts)
     return record(
         _make(options, workers)(options.batch),
         options.out,
@@ -60,7 +63,7 @@ def _train(options: argparse.Namespace, workers: Workers) -> Path:
         policy=policy,
         order=order,
         how=options.how,
-        settings=_settings(options) | {"policy": options.policy, "how": options.how},
+        settings=_settings(options) | asked,
         workers=workers,
     )
 
@@ -74,6 +77,7 @@ def _collectives(options: argparse.Namespace, workers: Workers) -> Path:
         largest=options.largest,
         tight=options.tight,
         seconds=options.seconds,
+        label=options.label,
         workers=workers,
     )
 
@@ -99,7 +103,7 @@ def _make(options: argparse.Namespace, workers: Workers) -> partial:
 def _settings(options: argparse.Namespace) -> dict:
     return {
         name: getattr(options, name)
-        for name in ("command", "model", "batch", "small", "size", "threads")
+        for name in ("command", "label", "model", "batch", "small", "size", "threads")
     }
 
 
@@ -128,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     collectives.add_argument("--seconds", type=float, default=1.5, help="or for so many s")
     for command in (profile, train, collectives):
         command.add_argument("--out", required=True, help="folder: new, or to go on with")
+        command.add_argument("--label", default="", help="what run.json is to say of this run")
         _add_common(command)
     _add_plan(commands.add_parser("plan", help="the best plan of messages from what was recorded"))
     return parser
@@ -158,7 +163,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--backend", choices=["nccl", "gloo", "mpi"])
     command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     silent = "s without a sign of a worker until the others end"
-    command.add_argument("--timeout", type=float, default=60.0, help=silent)
+    command.add_argument("--timeout", type=float, default=120.0, help=silent)
 
 
 def _whole(text: str, least: int = 0) -> int:

@@ -38,11 +38,6 @@ class Folder:
             self.notes = {"settings": settings} | machine(workers) | {"complete": False}
             self._write_notes()
 
-    def has(self, name: str) -> bool:
-        """Return whether all workers have a file of theirs, and so need not make it again."""
-        missing = 0.0 if (self.path / name).exists() else 1.0
-        return self.workers.slowest([missing])[0] == 0.0
-
     def finish(self, notes: dict) -> Path:
         """Add to run.json what came out, and that the run is complete."""
         self.notes |= notes | {"complete": True}

@@ -62,6 +62,8 @@ class Planned(nn.Module):
                 self._broadcast(list(self.module.buffers()))
             self._expected = self._buffers_due = self._synchronises
             self._sent = False
+            if self._seen:  # of a backward that an error ended
+                self._begin()
         return self.module(*inputs, **named)
 
     @contextlib.contextmanager
@@ -87,6 +89,8 @@ class Planned(nn.Module):
     def _begin(self) -> None:
         self._seen: set[str] = set()
         self._next = 0
+        if self._learnt is not None:
+            self._learnt = []
         for bucket in self._buckets:
             bucket.missing = len(bucket.names)
 

@@ -120,6 +120,7 @@ class _Watch(threading.Thread):
                 lost = self.lost()  # a collective that fails is most often another's end
                 if lost:
                     self._end(_named(lost))
+            self.over = True  # the thread is not to end this process before the error is told
             if self.store.add("spoken", 1) > 1:
                 self._end("", speaks=False)
             if not isinstance(error, ValueError):  # which says by itself what to do

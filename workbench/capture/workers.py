@@ -65,7 +65,7 @@ def current() -> Workers:
 
 
 @contextlib.contextmanager
-def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 60.0) -> Iterator:
+def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 120.0) -> Iterator:
     """Join the process group the launcher announces, for a while; yields the Workers.
 
     backend : nccl where there is a GPU and gloo where there is none by default; or mpi
