@@ -266,13 +266,15 @@ def escaped(text: str) -> str:
 def booktabs(table: pd.DataFrame) -> str:
     r"""Return CLAIMS as LaTeX for `\input`: a tabular with the rules of booktabs, no notes.
 
-    It needs `\usepackage{booktabs}` and no other package, and is as wide as the text around it.
+    It needs `\usepackage{booktabs}` and no other package. Claims and sources take half the width of
+    the text around it, so that it fits all of a page's; set it `\footnotesize` on a narrow one.
     """
     texts = readable(table)[list(COLUMNS)].map(escaped)
     wrapped = texts[["Claim", "Source"]].map(r"\raggedright {}".format)
+    wrapped["Source"] = wrapped["Source"].str.replace("/", r"/\allowbreak{}", regex=False)
     texts = texts.assign(**wrapped)
     rows = [" & ".join(row) + r" \\" for row in (COLUMNS, *texts.itertuples(index=False))]
-    columns = r"@{}p{0.36\linewidth}p{0.3\linewidth}rrr@{}"
+    columns = r"@{}p{0.28\linewidth}p{0.22\linewidth}rrr@{}"
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{columns}}}",
