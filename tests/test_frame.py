@@ -1,15 +1,19 @@
 """What every explorer has: reset, state, code, a static page, errors in place, names as text."""
 
 import json
+import re
 import threading
+from base64 import b64decode
 from dataclasses import replace
 from html import unescape
+from io import BytesIO
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
 from ipywidgets import Checkbox, FloatRangeSlider
+from PIL import Image
 from test_lanes import HTML as HOSTILE
 from test_lanes import two_steps
 
@@ -279,6 +283,10 @@ def cells(page) -> list:
     return json.loads(text.split("</script>")[0])["cells"]
 
 
+def pixels(png: bytes) -> np.ndarray:
+    return np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+
+
 @every_explorer
 def test_a_static_page_is_small_and_starts_as_the_explorer_stands(given, kind):
     explorer = made(given, kind)
@@ -288,6 +296,9 @@ def test_a_static_page_is_small_and_starts_as_the_explorer_stands(given, kind):
     assert f'<p class="wb-words" aria-live="polite">{before[2]}</p>' in page.html
     assert before[1] in page.html
     assert 4 <= len(cells(page)) <= 60
+    first = re.search(r'src="data:image/png;base64,([^"]+)"', page.html).group(1)
+    off = np.abs(pixels(b64decode(first)) - pixels(before[0]))
+    assert (off > 25).mean() < 1e-3  # a palette of few colours rounds some edges of text
     assert explorer.state() == state and shown(explorer) == before  # nothing has moved
 
 
@@ -321,6 +332,13 @@ def test_a_place_that_cannot_be_shown_says_why(given):
     found = cells(explorer.static({"shown": [(0.0, 100.0), (50.0, 50.0)]}))
     assert [cell[4] for cell in found][0] == ""
     assert "Cannot be shown here. ValueError" in found[1][4] and "low < high" in found[1][4]
+
+
+def test_where_nothing_can_be_shown_there_is_no_page(given):
+    explorer = made(given, "run")
+    explorer.restore({"shown": (50.0, 50.0)})
+    with pytest.raises(ValueError, match="static: no position can be shown. .*low < high"):
+        explorer.static({"rank": None})
 
 
 def test_of_too_many_positions_each_control_keeps_fewer_and_where_it_stands(given):

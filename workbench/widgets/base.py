@@ -282,6 +282,8 @@ class Explorer(VBox):
             self._cell(self.placed(self.state() | dict(zip(places, values, strict=True))))
             for values in itertools.product(*places.values())
         ]
+        if all(cell.why for cell in cells):
+            raise ValueError(f"static: no position can be shown. {cells[0].why}")
         axes = [axis(self._controls[name], each) for name, each in places.items()]
         rest = {name: each for name, each in self._controls.items() if name not in places}
         fixed = {
@@ -299,10 +301,10 @@ class Explorer(VBox):
                 with mpl.rc_context(self._paper):
                     figure = _figure(picture, self.engine)
                     figure.canvas.draw()
-                    alt = describe(figure)
+                    png = palette(np.asarray(figure.canvas.buffer_rgba()))
+                    alt = describe(figure)  # last: it leaves an empty canvas
         except Exception as error:
             return Cell(why=f"Cannot be shown here. {type(error).__name__}: {error}")
-        png = palette(np.asarray(figure.canvas.buffer_rgba()))
         return Cell(png, alt, escape(picture.words), picture.below)
 
 
