@@ -131,8 +131,9 @@ def test_traces_of_workers_load_whole(trained):
 def test_traces_hold_the_messages_that_the_plan_names(trained, messages):
     sent = collectives(load_run(trained).events).query("op == 'all_reduce' and iteration >= 0")
     nbytes = rows(trained / "gradients_rank0.csv").groupby("name")["nbytes"].first()
-    planned = [int(nbytes[message].sum()) for message in messages]
-    assert sent["nbytes"].tolist() == planned * 3
+    planned = sorted(int(nbytes[message].sum()) for message in messages)
+    # Two threads of gloo take the messages in order, but which begins first is theirs to settle.
+    assert sent.groupby("iteration")["nbytes"].apply(sorted).tolist() == [planned] * 3
     assert set(sent["n_workers"]) == set(sent["n_ranks_seen"]) == {2}
 
 

@@ -20,14 +20,16 @@ from .workloads import Workload
 
 WARM_UP = 3  # iterations; DDP regroups its buckets after the first
 _TIMES = ("kind", "iteration", *Times._fields)
-_READY = ("kind", "iteration", "name", "nbytes", "ready_s")
+_READY = ("iteration", "name", "nbytes", "ready_s")
 _UNITS = {
     "iteration_s": "seconds on rank 0's clock: plain, with hooks, with hooks and profiler",
     "gradient_bytes": "bytes of all gradients as they are reduced",
     "load_average": "runnable processes over the minute before the run",
     "gradients.csv": "nbytes in bytes; ready_s (median), low_s and high_s (quartiles) in seconds "
     "since backward began, of the iterations with hooks and without the profiler",
-    "gradients_rank*.csv": "nbytes in bytes; ready_s in seconds since backward began",
+    "gradients_rank*.csv": "of the iterations in the trace, by hooks: nbytes in bytes; ready_s in "
+    "seconds since backward began",
+    "ready_rank*.csv": "likewise, of the iterations with hooks and without the profiler",
     "iterations_rank*.csv": "seconds; data, forward, backward and update on the device's clock",
     "rank*.json.gz": "Chrome trace, times in microseconds",
 }
@@ -60,10 +62,11 @@ def record(
     workers : those of the process group by default
 
     Writes, each rank its own, iterations_rank<r>.csv (kind, iteration, and the seconds of its
-    parts), gradients_rank<r>.csv (kind, iteration, name, nbytes, ready_s by the hooks) and
-    rank<r>.json.gz (trace of the profiled iterations, numbered alike); rank 0 gradients.csv
-    (GRADIENTS of the iterations with hooks: medians, and quartiles as low_s and high_s), plan.json
-    (the messages that several workers sent) and run.json (hardware, software, units).
+    parts), ready_rank<r>.csv (iteration, name, nbytes, ready_s by the hooks), rank<r>.json.gz
+    (trace of the profiled iterations) and gradients_rank<r>.csv (as ready_rank, of the iterations
+    in the trace); rank 0 gradients.csv (GRADIENTS of ready_rank0: medians, and quartiles as low_s
+    and high_s), plan.json (the messages that several workers sent) and run.json (hardware,
+    software, units).
     Raises ValueError when the folder holds another run or an argument makes no run.
     """
     for name, value, least in (
@@ -94,40 +97,43 @@ class _Recording:
         self.out, self.training, self.nbytes = out, training, nbytes
         self.rank = out.workers.rank
         self.times = out.path / f"iterations_rank{self.rank}.csv"
-        self.ready = out.path / f"gradients_rank{self.rank}.csv"
+        self.ready = out.path / f"ready_rank{self.rank}.csv"
+        self.traced = out.path / f"gradients_rank{self.rank}.csv"
         kind = f"source: workbench.capture, {out.notes['kind']}, {out.notes['date']}"
-        self.comments = {path: [kind, _unit(path)] for path in (self.times, self.ready)}
+        self.comments = {
+            path: [kind, _unit(path)] for path in (self.times, self.ready, self.traced)
+        }
 
     def timed(self, iterations: int, hooked: int) -> None:
         """Time iterations, plain and with hooks in turns, unless all workers have done so."""
         kinds = _in_turns(iterations, hooked)
         rows = _of(rows_of(self.times), "plain", "hooks")
-        marks = _of(rows_of(self.ready), "hooks")
-        whole = len(rows) == len(kinds) and len(marks) == hooked * len(self.nbytes)
+        whole = len(rows) == len(kinds) and len(rows_of(self.ready)) == hooked * len(self.nbytes)
         for _ in range(WARM_UP):
             self.training.iterate()
         if not self.out.workers.slowest([float(not whole)])[0]:
             return
         bar = tqdm(kinds, desc="iterations", unit="iteration", disable=self.rank != 0)
-        with self._table(self.times, _TIMES) as times, self._table(self.ready, _READY) as ready:
+        readies = self._table(self.ready, _READY) if hooked else contextlib.nullcontext()
+        with self._table(self.times, _TIMES) as times, readies as ready:
             for number, kind in enumerate(bar):
                 with self._marks(kind) as found:
                     times.add([kind, number, *self.training.iterate(found)])
-                self._add_ready(ready, kind, number, found)
+                self._add_ready(ready, number, found)
 
     def profiled(self, iterations: int) -> None:
-        """Profile iterations; their times and marks follow those of the iterations before."""
-        before = _of(rows_of(self.times), "plain", "hooks"), _of(rows_of(self.ready), "hooks")
+        """Profile iterations; their times follow those of the iterations before."""
+        before = _of(rows_of(self.times), "plain", "hooks")
         trace = self.out.path / f"rank{self.rank}.json.gz"
         with ready_marks(self.training.bare, self.training.clock) as marks:
             seen = traced(self.training, iterations, marks, trace)
         with (
-            self._table(self.times, _TIMES, before[0]) as times,
-            self._table(self.ready, _READY, before[1]) as ready,
+            self._table(self.times, _TIMES, before) as times,
+            self._table(self.traced, _READY) as ready,
         ):
             for number, each in enumerate(seen, PROFILER_WARM_UP):
                 times.add(["profiled", number, *each])
-            self._add_ready(ready, "profiled", PROFILER_WARM_UP, marks)
+            self._add_ready(ready, PROFILER_WARM_UP, marks)
 
     def notes(self, work: Workload, policy, order, profiled: int) -> dict:
         """Return what run.json says of the model and its times; write the tables of rank 0."""
@@ -161,7 +167,7 @@ class _Recording:
     def _table(self, path: Path, columns: tuple, before: pd.DataFrame | None = None) -> Table:
         return Table(path, columns, self.comments[path], before)
 
-    def _add_ready(self, table: Table, kind: str, number: int, marks: list | None) -> None:
+    def _add_ready(self, table: Table | None, number: int, marks: list | None) -> None:
         """Write when each gradient was ready; a new iteration begins at each mark of backward."""
         began, number = None, number - 1
         for name, mark in marks or ():
@@ -169,7 +175,7 @@ class _Recording:
                 began, number = mark, number + 1
                 continue
             ready_s = self.training.clock.between(began, mark)
-            table.add([kind, number, name, self.nbytes[name], ready_s])
+            table.add([number, name, self.nbytes[name], ready_s])
 
 
 def _in_turns(iterations: int, hooked: int) -> list[str]:
@@ -183,12 +189,12 @@ def _of(rows: pd.DataFrame, *kinds: str) -> pd.DataFrame:
 
 
 def _unit(path: Path) -> str:
-    return next(unit for name, unit in _UNITS.items() if name.split("*")[0] in path.name)
+    return next(unit for name, unit in _UNITS.items() if path.match(name))
 
 
 def _write_gradients(ready: Path, path: Path) -> None:
     """Write GRADIENTS of the iterations with hooks, in the order of their median ready times."""
-    rows = _of(rows_of(ready), "hooks")
+    rows = rows_of(ready)
     if rows.empty:
         return
     source = ready.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
