@@ -180,3 +180,11 @@ def test_it_argues_more_than_it_computes(path):
 def test_it_defines_no_function_or_class_and_catches_no_error(path):
     for source in cells(path, "code"):
         assert not re.search(r"^\s*(def|class|async def|try|except)\b", source, re.M), source
+
+
+def test_no_two_notebooks_save_a_figure_under_one_name():
+    saved = r'\b(?:save|keep)\(fig, "([\w-]+)"'
+    names = [
+        name for path in PATHS for code in cells(path, "code") for name in re.findall(saved, code)
+    ]
+    assert len(names) >= 18 and len(names) == len(set(names)), sorted(names)

@@ -58,7 +58,7 @@ CAPTIONS = {  # figure -> what it shows, and the tables it rests on
         "gain of 32.2 to 150 % that the paper's abstract claims.",
         (_TRACE, "googlenet_k80_trace", "alpha_beta_links"),
     ),
-    "ablation": (
+    "remedies": (
         "Cumulative ablation from one message a gradient after backward. Diamonds: the gain of "
         "each by itself. Hollow: bounds of fusion.",
         (_TRACE, _LINK),
