@@ -63,7 +63,8 @@ def small():
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("capture") / "alone"
-    return record(small(), folder, iterations=3, hooked=4, profiled=2)
+    on_cpu = Workers()
+    return record(small(), folder, iterations=3, hooked=4, profiled=2, workers=on_cpu)
 
 
 def on_no_device(make):
@@ -180,6 +181,19 @@ def test_ready_times_lie_within_backward(alone):
     for kind, name in (("hooks", "ready_rank0.csv"), ("profiled", "gradients_rank0.csv")):
         latest = rows(alone / name).groupby("iteration")["ready_s"].max()
         assert (latest <= times[kind][latest.index]).all() and (latest > 0).all()
+
+
+@pytest.mark.gpu
+def test_ready_times_of_a_gpu_lie_within_its_backward(tmp_path):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    work = workload("resnet50", 16, small=True, size=64)
+    folder = record(work, tmp_path / "run", iterations=5, hooked=5, profiled=2)
+    table = check_gradients(rows(folder / "gradients.csv"))
+    times = rows(folder / "iterations_rank0.csv").query("kind == 'hooks'")
+    assert len(table) == 53 and table["ready_s"].iloc[0] > 0
+    assert table["ready_s"].iloc[-1] <= times["backward_s"].max()
+    assert gradients(load_run(folder))["nbytes"].sum() == table["nbytes"].sum()
 
 
 def accumulations(trace):
