@@ -35,11 +35,12 @@ figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figu
 pages: .venv/lab-installed  ## execute every notebook, write notebooks/pages/index.html
 	$(BIN)/python -m workbench.pages
 
-bench: .venv/test-installed .venv-peers/installed  ## fits of known truth; speed of loads, model and widgets
+bench: .venv/test-installed .venv-peers/installed  ## fits of known truth; speed of loads, model, widgets and hooks
 	$(BIN)/python tests/bench_fits.py
 	$(BIN)/python tests/bench_load.py --peer .venv-peers/bin/python
 	$(BIN)/python tests/bench_model.py
 	$(BIN)/python tests/bench_explore.py
+	$(BIN)/python tests/bench_capture.py
 
 bench-large: .venv/test-installed  ## generated traces of up to 2 GB: time and memory by size
 	$(BIN)/python tests/bench_large.py

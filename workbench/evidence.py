@@ -28,7 +28,7 @@ def profiler_cost(run) -> pd.Series:
     if not len(plain):
         raise ValueError(
             f"run: {run.name}: no plain iterations were timed beside the trace, so the profiler's "
-            "own cost is unknown. `python -m workbench.capture run` times them"
+            "own cost is unknown. `python -m workbench.capture profile` times them"
         )
     plain_s = np.median(plain)
     ratio = traced_s / plain_s
