@@ -82,6 +82,7 @@ def test_every_control_of_every_explorer_moves_to_both_ends_and_back(notebook):
 @pytest.mark.parametrize("notebook", ["00-start-here.ipynb"], indirect=True)
 def test_a_step_of_the_keyboard_is_a_twentieth_of_a_decade(notebook):
     explorer = notebook.explorers.first
+    explorer.get_by_role("button", name="Reset").click()
     explorer.locator(".wb-bandwidth .noUi-handle").focus()
     status = explorer.locator(".wb-status .widget-html-content")
     expect(status).to_contain_text("43.5 Gbit/s")
