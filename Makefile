@@ -6,6 +6,7 @@ PYTHON ?= python3
 LAB_FLAGS ?=
 PYTEST_FLAGS ?=
 FUZZ_FLAGS ?=
+STUDY_FLAGS ?=
 FIGURES_FLAGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -16,7 +17,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME
 
-.PHONY: help lab test figures pages bench bench-large fuzz lint
+.PHONY: help lab test figures pages bench bench-large study fuzz lint
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -44,6 +45,9 @@ bench: .venv/test-installed .venv-peers/installed  ## fits of known truth; speed
 
 bench-large: .venv/test-installed  ## generated traces of up to 2 GB: time and memory by size
 	$(BIN)/python tests/bench_large.py
+
+study: .venv/test-installed  ## predicted and measured on emulated networks, as root, about an hour
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/study.py $(STUDY_FLAGS)
 
 fuzz: .venv/test-installed  ## 20,000 damaged files: each refused in a sentence or loaded right
 	$(BIN)/python tests/fuzz.py $(FUZZ_FLAGS)

@@ -17,8 +17,8 @@ ORDER = (
     "units tables checks progress intervals readers files clocks cache ranks traces iterations "
     "lanes crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
     "recorded evidence scaling sharded optimum remedies whatif sensitivity draws uncertainty "
-    "pollux validation gain published factors claims parameters notebooks drawing figures widgets "
-    "explore pages capture"
+    "pollux validation gain published study factors claims parameters notebooks drawing figures "
+    "widgets explore pages capture"
 ).split()
 HEAVY = {
     "arro3": {"cache"},

@@ -40,6 +40,7 @@ Data flows one way, and each module may import only those above it:
     validation    predicted beside measured, on published runs
     gain          what adaptive fusion gains over a constant buffer
     published     the public runs of data/published, all at once
+    study         predicted beside measured on emulated networks: data/runs/study
     factors       what degrades scaling, one factor at a time
     claims        what papers claim, and what we compute beside it
     parameters    what a notebook was run with; a name it does not know is an error

@@ -1,0 +1,321 @@
+"""The study: what OSF foretells of training on emulated networks, and what is measured there.
+
+    python tests/study.py [--quick] [--out FOLDER] [--networks 0,2] [--workers 2] [--models lstm]
+
+First one worker's profile and timed all-reduces, and a plan of messages made of them; then all
+policies train in turns, a few iterations each, round after round, so that a drift of the machine
+meets all alike. Compute is paced (see paced), networks are namespaces (see netlab), which needs
+root. What is in the folder already is not measured again: remove it to begin anew.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from netlab import Network, end_with_parent, hosts, in_real_time, missing
+from paced import Paced, models, trained_well, workload
+from torch.distributed import ProcessGroupGloo
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from workbench.capture import messages_of, record, sweep_collectives
+from workbench.capture.collectives import interval
+from workbench.capture.folder import Table, rows_of
+from workbench.capture.machine import machine
+from workbench.capture.training import Training
+from workbench.capture.workers import Workers, current
+from workbench.study import (
+    CELLS,
+    PROFILES,
+    errors,
+    gains,
+    policies,
+    predicted,
+    read_study,
+    scenario,
+)
+from workbench.units import KIB, MIB
+
+OUT = Path(__file__).parents[1] / "data" / "runs" / "study"
+NETWORKS = (
+    Network(50, 1000),
+    Network(200, 500),
+    Network(1000, 100),
+    Network(1000, 2000),
+    Network(3000, 50),
+    Network(10_000),
+)
+WORKERS = (2, 4)
+N_POLICIES = 6
+_WARM_UP = 2  # iterations of each policy; DDP regroups its buckets after the first
+_BLOCK = 3  # iterations of a policy until the next one's turn
+_LARGEST = 8 * MIB  # bytes of a message timed: the largest model has 7
+_PORT = "29517"  # in namespaces of our own, where nobody else listens
+_SERIAL = "gloo_serial"  # our name of the backend
+_COLLECTIVES = ("network", "op", "n_workers", "n_nodes", "nbytes", "seconds", "low_s", "high_s")
+_ITERATIONS = ("network", "n_workers", "model", "policy", "round", "seconds")
+_COMMENTS = (
+    "source: make study; compute is paced, networks are emulated on one machine: see run.json",
+    "times in s, sizes in bytes",
+)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: rounds of blocks, iterations of a profile, s a size of message."""
+
+    rounds: int = 7
+    iterations: int = 20
+    seconds: float = 1.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--quick", action="store_true", help="a part of it, in 2 minutes")
+    parser.add_argument("--networks", type=numbers, help="places in the list, from 0")
+    parser.add_argument("--workers", type=numbers)
+    parser.add_argument("--models", type=lambda text: text.split(","))
+    options = parser.parse_args()
+    if why := missing():
+        sys.exit(f"study: {why}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    quick = options.quick
+    networks = [NETWORKS[at] for at in options.networks or ([2, 5] if quick else range(6))]
+    names = options.models or (["resnet50", "lstm"] if quick else list(models()))
+    effort = Effort(rounds=2, iterations=5, seconds=0.3) if quick else Effort()
+    measure(options.out, networks, options.workers or (WORKERS[:1] if quick else WORKERS), names,
+            effort)  # fmt: skip
+    table = predicted(read_study(options.out))
+    for by in (("n_workers",), ("n_workers", "model"), ("n_workers", "case")):
+        print(errors(table, by).to_string(index=False, float_format="%.4f"))
+    print(gains(table).groupby(["n_workers", "baseline"], sort=False)[["gain", "predicted_gain"]]
+          .describe(percentiles=[0.5]).to_string(float_format="%.3f"))  # fmt: skip
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def measure(out: Path, networks, counts, names, effort: Effort) -> None:
+    """Measure what the folder does not have yet."""
+    out.mkdir(parents=True, exist_ok=True)
+    left = [name for name in names if not len(found(out / "profiles.csv", model=name))]
+    for name in tqdm(left, desc="profiles", unit="model"):
+        started(profile, [(out, name, effort)])
+    for network, n in itertools.product(networks, counts):
+        left = [name for name in names if not whole(out, network.name, n, name)]
+        if left:
+            with hosts(network, n) as made:
+                started(work, [(r, network, made, left, out, effort) for r in range(n)])
+    notes = json.dumps(about(networks), indent=2)
+    (out / "run.json").write_text(notes + "\n", encoding="utf-8")
+
+
+def started(function, arguments: list[tuple]) -> None:
+    """Run a function in a process for each tuple of arguments; raise when one does not end well.
+
+    They are forked, so that torch is imported once.
+    """
+    fork = multiprocessing.get_context("fork")
+    each = [fork.Process(target=function, args=told) for told in arguments]
+    for process in each:
+        process.start()
+    try:
+        while running := [process.sentinel for process in each if process.is_alive()]:
+            wait(running)
+            if any(process.exitcode for process in each):  # for which the others would wait
+                break
+    finally:
+        for process in each:
+            process.kill()
+            process.join()
+    if any(process.exitcode for process in each):
+        codes = [process.exitcode for process in each]
+        raise RuntimeError(f"{function.__name__}: exit codes by rank {codes}")
+
+
+def begin() -> None:
+    """Make this a process of the study: it ends with its parent, and gets a core when it is due."""
+    end_with_parent()
+    in_real_time()
+    torch.set_num_threads(1)
+
+
+def profile(out: Path, name: str, effort: Effort) -> None:
+    """Add a model's profile on one worker to profiles.csv."""
+    begin()
+    paced, n = models()[name], effort.iterations
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        record(workload(paced), path, iterations=n, hooked=n, profiled=0, workers=Workers())
+        gradients = pd.read_csv(path / "gradients.csv", comment="#")
+        times = rows_of(path / "iterations_rank0.csv").set_index("kind")
+    one_worker_s = float(times.loc["plain", "iteration_s"].astype(float).median())
+    backward_s = float(times.loc["hooks", "backward_s"].astype(float).median())
+    backward_s = max(backward_s, gradients["ready_s"].iloc[-1])
+    told = one_worker_s, backward_s, wrapper_s(paced, n)
+    rows = [
+        [name, paced.scale, row.name, row.nbytes, row.ready_s, *told]
+        for row in gradients.itertuples(index=False)
+    ]
+    append(out / "profiles.csv", tuple(PROFILES), rows)
+
+
+def wrapper_s(paced: Paced, iterations: int) -> float:
+    """Return the s that DistributedDataParallel adds to an iteration of a lone worker.
+
+    They are its hooks, copies into messages and back, and calls that send nothing: the median
+    difference of pairs of iterations with and without.
+    """
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    plain, wrapped = (Training(workload(paced), Workers()) for _ in range(2))
+    wrapped.model = DistributedDataParallel(wrapped.model)
+    pairs = [(wrapped.iterate(), plain.iterate()) for _ in range(_WARM_UP + iterations)]
+    dist.destroy_process_group()
+    return statistics.median(a.iteration_s - b.iteration_s for a, b in pairs[_WARM_UP:])
+
+
+def work(rank: int, network: Network, made: list, names: list, out: Path, effort: Effort) -> None:
+    """Be a worker on a network: time messages, then train models with each policy in turns."""
+    begin()
+    made[rank].enter()
+    os.environ.update(GLOO_SOCKET_IFNAME="eth0", MASTER_ADDR=made[0].address, MASTER_PORT=_PORT)
+    dist.Backend.register_backend(_SERIAL, serial_gloo, devices=["cpu"])
+    dist.init_process_group(_SERIAL, rank=rank, world_size=len(made))
+    workers = current()
+    path = out / "collectives.csv"
+    timed = len(found(path, network=network.name, n_workers=len(made)))
+    workers.meet()  # all have looked before rank 0 writes
+    if not timed:
+        time_messages(network, workers, path, effort)
+    table = pd.read_csv(path, comment="#")
+    for name in names:
+        train(network, name, workers, table[table["network"] == network.name], out, effort)
+    workers.meet()
+    dist.destroy_process_group()
+
+
+def serial_gloo(store, rank: int, size: int, timeout) -> ProcessGroupGloo:
+    """Return torch's gloo backend with one thread, so that messages run one after another.
+
+    torch starts two, by which two messages may be under way; NCCL has one stream a group.
+    """
+    options = ProcessGroupGloo._Options()
+    options._threads, options._timeout = 1, timeout
+    interface = os.environ["GLOO_SOCKET_IFNAME"]
+    options._devices = [ProcessGroupGloo.create_device(interface=interface)]
+    return ProcessGroupGloo(store, rank, size, options)
+
+
+def time_messages(network: Network, workers: Workers, path: Path, effort: Effort) -> None:
+    """Add what all-reduces take on a network to collectives.csv."""
+    folder = path.with_name(f".{network.name}-{workers.n_workers}-{os.getppid()}")
+    sweep_collectives(
+        folder, smallest=KIB, largest=_LARGEST, seconds=effort.seconds, workers=workers
+    )
+    if workers.rank == 0:
+        rows = rows_of(folder / "collectives.csv")[list(_COLLECTIVES[1:])]
+        rows = [[network.name, *row] for row in rows.itertuples(index=False)]
+        append(path, _COLLECTIVES, rows)
+        shutil.rmtree(folder)
+    workers.meet()
+
+
+def train(network: Network, name: str, workers: Workers, timed, out: Path, effort: Effort) -> None:
+    """Add a model's cells on a network to cells.csv, and their iterations to iterations.csv."""
+    profiles = pd.read_csv(out / "profiles.csv", comment="#")
+    planned = scenario(profiles[profiles["model"] == name], timed, workers.n_workers)
+    paced = models()[name]
+    trainings = {}
+    for policy, chosen in policies(planned, paced.scale).items():
+        chosen = None if policy == "DDP" else chosen  # torch's own
+        order = None if policy == "DDP" else planned.gradients
+        trainings[policy] = Training(workload(paced, workers.rank), workers, chosen, order)
+    cell, rows = [network.name, workers.n_workers, name], []
+    for training in trainings.values():
+        for _ in range(_WARM_UP):
+            training.iterate()
+    turns = list(itertools.product(range(effort.rounds), trainings))
+    words = f"{network.name}, {workers.n_workers} workers, {name}"
+    for number, policy in tqdm(turns, words, unit="block", disable=workers.rank > 0):
+        workers.meet()
+        for _ in range(_BLOCK):
+            seconds = trainings[policy].iterate().iteration_s
+            rows.append([*cell, policy, number, seconds])
+    for policy, training in trainings.items():
+        if not trained_well(training.model, workers.n_workers, _WARM_UP + _BLOCK * effort.rounds):
+            raise RuntimeError(f"{words}, {policy}: weights are not those of mean gradients")
+    if workers.rank == 0:
+        cells = [
+            [*cell, policy, len(messages_of(training.model)), *summary(rows, policy)]
+            for policy, training in trainings.items()
+        ]
+        append(out / "iterations.csv", _ITERATIONS, rows)
+        append(out / "cells.csv", tuple(CELLS), cells)  # last: what has cells is complete
+
+
+def summary(rows: list, policy: str) -> tuple[float, float, float]:
+    """Return the median of a policy's iterations, and the ends of its 95 % interval."""
+    seconds = sorted(row[-1] for row in rows if row[3] == policy)
+    return statistics.median(seconds), *interval(seconds)
+
+
+def append(path: Path, columns: tuple, rows: list) -> None:
+    """Add rows to a table in one go: all are on the disk, or none."""
+    together = [*rows_of(path).itertuples(index=False), *rows]
+    part = path.with_name(f".{path.name}")
+    with Table(part, columns, _COMMENTS) as table:
+        for row in together:
+            table.add(row)
+    os.replace(part, path)
+
+
+def found(path: Path, **values) -> pd.DataFrame:
+    """Return the rows of a table that have these values; none where there is no table yet."""
+    rows = rows_of(path)
+    for name, value in values.items() if len(rows) else ():
+        rows = rows[rows[name] == str(value)]
+    return rows
+
+
+def whole(out: Path, network: str, n_workers: int, model: str) -> bool:
+    """Return whether all policies were measured."""
+    cells = found(out / "cells.csv", network=network, n_workers=n_workers, model=model)
+    return len(cells) == N_POLICIES
+
+
+def about(networks: list) -> dict:
+    """Return what run.json says."""
+    alone = machine(Workers(backend="gloo"))
+    kept = ("hardware", "software", "load_average")
+    return {
+        "kind": "CPU run on emulated networks of one machine: times are not those of a cluster",
+        "date": datetime.now(UTC).date().isoformat(),
+        **{name: alone[name] for name in kept},
+        "kernel": platform.release(),
+        "compute": "paced: sleeps end when a real model's gradients were ready; sizes to scale",
+        "backend": "gloo with one thread, so that messages run one after another",
+        "scheduling": "workers and switch in real time (SCHED_RR), one thread a worker",
+        "networks": {each.name: each.made_by for each in networks},
+        "units": "s, bytes; 1 Mbit/s is 10**6 bit/s each way, delays are one way",
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The study on emulated networks: its tables by hand, the shipped one, a short one made here."""
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import netlab
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.gain import GAIN
+from workbench.study import CELLS, PROFILES, Study, errors, gains, policies, predicted, read_study
+from workbench.study import scenario as scenario_of
+from workbench.tables import check
+from workbench.validation import VALIDATION
+
+SHIPPED = Path(__file__).parents[1] / "data" / "runs" / "study"
+SCRIPT = Path(__file__).with_name("study.py")
+# Two gradients of 0.1 s on the wire each, ready at 0.1 and 0.2 s of a backward of 0.2 s; T1 0.3 s,
+# the wrapper's 0.01 s. Each alone: the second ends 0.1 s after backward. In one: 0.2 s after it.
+APART_S, TOGETHER_S = 0.3 + 0.1 + 0.01, 0.3 + 0.2 + 0.01
+BY_HAND = {
+    "per tensor": APART_S,
+    "one message": TOGETHER_S,
+    "DDP": APART_S,  # 100 MB pass the first limit of 1 MiB
+    "64 MiB": APART_S,  # 100 MB pass it, so each travels alone
+    "64 MiB to scale": APART_S,
+    "adaptive": APART_S,
+}
+
+
+def study_by_hand(**seconds):
+    profiles = pd.DataFrame({"name": ["a", "b"], "nbytes": [10**8] * 2, "ready_s": [0.1, 0.2]})
+    profiles = profiles.assign(
+        model="two", scale=4, one_worker_s=0.3, backward_s=0.2, wrapper_s=0.01
+    )
+    sizes = np.array([10**3, 10**6, 10**9])
+    timed = pd.DataFrame({"nbytes": sizes, "seconds": sizes * 1e-9, "network": "net"})
+    timed = timed.assign(op="all_reduce", n_workers=2, n_nodes=2)
+    rows = [
+        ("net", 2, "two", policy, 2, s, 0.99 * s, 1.01 * s)
+        for policy, s in (BY_HAND | seconds).items()
+    ]
+    return Study(profiles[list(PROFILES)], timed, pd.DataFrame(rows, columns=list(CELLS)), {})
+
+
+def test_predictions_are_those_by_hand():
+    table = check(predicted(study_by_hand()), VALIDATION, "study")
+    assert table["error"].to_numpy() == pytest.approx(np.zeros(6), abs=1e-12)
+    one = table.set_index("method").loc["one message"]
+    assert (one["measured"], one["low"]) == pytest.approx((0.3 / 0.51, 0.3 / 0.51 / 1.01))
+    assert table.set_index("method")["predicted_messages"].to_dict() == dict(
+        zip(BY_HAND, (2, 1, 2, 2, 2, 2), strict=True)
+    )
+
+
+def test_measurements_do_not_change_predictions():
+    slower = predicted(study_by_hand(DDP=2 * APART_S)).set_index("method")
+    assert slower.loc["DDP", "predicted"] == pytest.approx(0.3 / APART_S)
+    assert slower.loc["DDP", "error"] == pytest.approx(1.0)
+
+
+def test_errors_count_every_cell():
+    table = predicted(study_by_hand(DDP=2 * APART_S))  # one of six is off by 100 %
+    row = errors(table).iloc[0]
+    assert (row["cells"], row["mean_absolute"], row["largest"]) == pytest.approx((6, 1 / 6, 1.0))
+    assert row["p95"] == pytest.approx(0.75)  # a quarter of the way down from the largest of six
+
+
+def test_gains_are_over_every_other_policy():
+    table = check(gains(predicted(study_by_hand())), GAIN, "gains").set_index("baseline")
+    assert list(table.index) == [name for name in BY_HAND if name != "adaptive"]
+    gain = TOGETHER_S / APART_S - 1
+    one = table.loc["one message", ["gain", "predicted_gain"]].tolist()
+    assert one == pytest.approx([gain, gain])
+    assert table.loc["one message", "verdict"] == "below"
+    assert table.loc["DDP", "verdict"] == "no headroom"
+
+
+def test_noise_of_a_gain_joins_both_intervals():
+    noise = gains(predicted(study_by_hand()))["noise"].to_numpy()
+    half = (1 / 0.99 - 1 / 1.01) / 2  # of each interval, relative to the median
+    assert noise == pytest.approx(np.full(5, half * np.sqrt(2)))
+
+
+def test_another_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no profiles\.csv; expected what `make study` writes"):
+        read_study(tmp_path)
+
+
+def test_a_table_without_a_column_is_named(tmp_path):
+    made = study_by_hand()
+    made.profiles.drop(columns="scale").to_csv(tmp_path / "profiles.csv", index=False)
+    with pytest.raises(ValueError, match=r"profiles\.csv: missing column scale"):
+        read_study(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    if not (SHIPPED / "run.json").exists():
+        pytest.skip("data/runs/study: no study is shipped; `make study` measures one")
+    return predicted(read_study(SHIPPED))
+
+
+def test_the_shipped_study_has_every_cell_once(shipped):
+    cell = ["case", "n_workers", "model", "method"]
+    found = set(shipped[cell].itertuples(index=False, name=None))
+    assert len(shipped) == len(found)
+    assert found == set(itertools.product(*(shipped[name].unique() for name in cell)))
+    assert [shipped[name].nunique() for name in cell] == [6, 2, 4, 6]
+
+
+def test_shipped_cells_sent_the_messages_foretold(shipped):
+    assert (shipped["n_messages"] == shipped["predicted_messages"]).all()
+
+
+def test_two_workers_are_foretold_within_the_errors_of_the_abstract(shipped):
+    row = errors(shipped[shipped["n_workers"] == 2]).iloc[0]
+    assert row["mean_absolute"] < 0.05
+    assert row["p95"] < 0.084
+
+
+def test_adaptive_is_as_fast_as_the_best_constant_buffer_within_noise(shipped):
+    table = gains(shipped[shipped["n_workers"] == 2])
+    assert (table["gain"] > -np.maximum(table["noise"], 0.01)).all()
+
+
+def test_the_shipped_study_is_small():
+    files = list(SHIPPED.glob("*"))
+    assert sum(path.stat().st_size for path in files) < 1e6
+
+
+@pytest.fixture
+def networks():
+    if why := netlab.missing():
+        pytest.skip(f"no emulated networks: {why}")
+
+
+def namespaces_of(pid):
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split() if name.startswith(f"osfwb-{pid}-")]
+
+
+@pytest.mark.slow
+def test_a_short_study_measures_goes_on_and_leaves_nothing_behind(networks, tmp_path):
+    command = [sys.executable, str(SCRIPT), "--quick", "--networks", "2", "--out", str(tmp_path)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    _, said = started.communicate(timeout=300)
+    assert started.returncode == 0, said
+    assert namespaces_of(started.pid) == []
+    table = predicted(read_study(tmp_path))
+    assert len(table) == 2 * len(BY_HAND)
+    assert (table["n_messages"] == table["predicted_messages"]).all()
+    assert table["measured"].between(0, 1.05).all()  # T1 is a median, so may be a little high
+    info = json.loads((tmp_path / "run.json").read_text())
+    assert info["networks"] == {"1 Gbit/s, 0.1 ms": "switch"}
+    cells = (tmp_path / "cells.csv").read_text()
+    subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert (tmp_path / "cells.csv").read_text() == cells  # nothing is measured twice
+
+
+@pytest.mark.slow
+def test_an_ended_study_leaves_nothing_behind(networks, tmp_path):
+    command = [sys.executable, str(SCRIPT), "--quick", "--networks", "0", "--out", str(tmp_path)]
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while started.poll() is None and not namespaces_of(started.pid):
+        time.sleep(0.1)
+    started.terminate()
+    assert started.wait(60) != 0
+    assert namespaces_of(started.pid) == []
+
+
+ECHO = """
+import socket
+with socket.create_server(("{address}", 7)) as server:
+    print("listens", flush=True)
+    connection, _ = server.accept()
+    connection.sendall(connection.recv(1))
+    left = {nbytes}
+    while left:
+        left -= len(connection.recv(2**20))
+    connection.sendall(b"x")
+"""
+CALL = """
+import socket, time
+connection = socket.create_connection(("{address}", 7))
+for message in (b"x", bytes({nbytes})):
+    began = time.perf_counter()
+    connection.sendall(message)
+    connection.recv(1)
+    print(time.perf_counter() - began)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [netlab.Network(100, 2000), netlab.Network(100)])
+def test_no_network_is_faster_than_its_rate_and_delay(networks, network):
+    nbytes = 2_000_000
+    with netlab.hosts(network, 2) as (one, other):
+        enter = [
+            ["ip", "netns", "exec", host.namespace, sys.executable, "-c"] for host in (one, other)
+        ]
+        told = {"address": one.address, "nbytes": nbytes}
+        with subprocess.Popen([*enter[0], ECHO.format(**told)], stdout=subprocess.PIPE) as server:
+            assert server.stdout.readline() == b"listens\n"
+            done = subprocess.run(
+                [*enter[1], CALL.format(**told)], capture_output=True, text=True, timeout=60
+            )
+    there_and_back_s, transfer_s = map(float, done.stdout.split())
+    assert there_and_back_s > 2 * network.delay_us * 1e-6
+    assert transfer_s > nbytes * 8 / (network.mbit * 1e6)
+
+
+def test_networks_are_named_by_rate_and_delay():
+    named = [netlab.Network(*each) for each in ((50, 1000), (10_000, 0), (200, 500))]
+    assert [each.name for each in named] == ["50 Mbit/s, 1 ms", "10 Gbit/s", "200 Mbit/s, 0.5 ms"]
+    assert [each.made_by for each in named] == ["switch", "tbf", "switch"]
+
+
+def test_policies_are_of_the_words_of_cells():
+    study = study_by_hand()
+    plain = scenario_of(study.profiles, study.collectives, 2)
+    assert list(policies(plain, 4)) == list(BY_HAND)

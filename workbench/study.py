@@ -1,0 +1,206 @@
+"""The study on emulated networks: what one worker and timed messages foretell, and what came.
+
+`make study` writes data/runs/study, whose tables are read here. A forecast rests on profiles.csv
+(one worker, no network) and collectives.csv (all-reduces alone) only; cells.csv is compared with.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from .costs import Interpolated
+from .fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
+from .gain import CLAIMED, GAIN, NOISE
+from .optimum import optimal
+from .tables import MEASUREMENTS, check
+from .timeline import Scenario, predict
+from .units import MIB
+from .validation import VALIDATION
+
+PROFILES = {
+    "model": "what was trained",
+    "scale": "real gradients are so many times larger",
+    "name": "of a gradient, in the order backward makes them",
+    "nbytes": "bytes",
+    "ready_s": "s since backward began, median over iterations",
+    "one_worker_s": "T1 of the model, s",
+    "backward_s": "from backward's begin to its end, s",
+    "wrapper_s": "what hooks and copies into messages add to T1, s",
+}
+CELLS = {
+    "network": "rate each way, and delay one way where there is one",
+    "n_workers": "workers",
+    "model": "what was trained",
+    "policy": "of `policies`",
+    "n_messages": "messages an iteration",
+    "iteration_s": "median over iterations, s",
+    "low_s": "lower end of the median's 95 % interval, s",
+    "high_s": "upper end of it, s",
+}
+CONSTANT, ADAPTIVE = "64 MiB", "adaptive"  # the two that the paper's abstract compares
+_TABLES = {
+    "profiles": PROFILES,
+    "collectives": {"network": CELLS["network"]} | MEASUREMENTS,
+    "cells": CELLS,
+}
+_CELL = ["network", "n_workers", "model"]
+_VERDICTS = ["no headroom", "below", "inside", "above"]  # of GAIN
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a study measured.
+
+    profiles : PROFILES; collectives : MEASUREMENTS with a column network; cells : CELLS
+    info : run.json, with what the machine was and how the networks were made
+    """
+
+    profiles: pd.DataFrame
+    collectives: pd.DataFrame
+    cells: pd.DataFrame
+    info: dict
+
+
+def read_study(folder: Path | str) -> Study:
+    """Return the study in a folder that `make study` wrote; ValueError for any other."""
+    folder, tables = Path(folder), {}
+    try:
+        for name, columns in _TABLES.items():
+            path = folder / f"{name}.csv"
+            tables[name] = check(pd.read_csv(path, comment="#"), columns, str(path))
+        info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        missing = Path(error.filename).name
+        raise ValueError(f"{folder}: no {missing}; expected what `make study` writes") from None
+    return Study(**tables, info=info)
+
+
+def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -> Scenario:
+    """Return the scenario of a model on a network, with DDP's buckets.
+
+    profile : PROFILES of one model; collectives : MEASUREMENTS of one network, between whose rows
+    the price of a message is interpolated
+
+    fixed_s is what hooks and copies cost one worker.
+    """
+    check(profile, PROFILES, "profile")
+    first = profile.iloc[0]
+    return Scenario(
+        profile[["name", "nbytes", "ready_s"]].reset_index(drop=True),
+        one_worker_s=float(first["one_worker_s"]),
+        backward_s=float(first["backward_s"]),
+        n_workers=n_workers,
+        all_reduce=Interpolated(collectives[collectives["n_workers"] == n_workers]),
+        fusion=DDPBuckets(),
+        fixed_s=float(first["wrapper_s"]),
+    )
+
+
+def policies(scenario: Scenario, scale: int) -> dict:
+    """Return the fusion policies of the study by name.
+
+    Gradients are 1 / scale of a real model's, and so is the buffer called to scale; the 64 MiB
+    themselves hold a whole model, as one message does. Adaptive is the optimum for the scenario.
+    """
+    return {
+        "per tensor": PerTensor(),
+        "one message": OneMessage(),
+        "DDP": DDPBuckets(),
+        CONSTANT: FixedBuffer(64 * MIB),
+        "64 MiB to scale": FixedBuffer(64 * MIB // scale),
+        ADAPTIVE: optimal(scenario).fusion,
+    }
+
+
+def predicted(study: Study) -> pd.DataFrame:
+    """Return VALIDATION of the scaling factor, T1 / Tn, a row a cell; no cell is left out.
+
+    case is the network, method the policy. More columns: low and high, the 95 % interval of the
+    measured factor's median; n_messages as sent, and predicted_messages.
+    """
+    parts = [
+        _forecasts(study, *key)
+        for key in study.cells[_CELL].drop_duplicates().itertuples(index=False)
+    ]
+    table = study.cells.merge(pd.concat(parts), on=[*_CELL, "policy"], how="left")
+    factor = {
+        name: table["one_worker_s"] / table[column]
+        for name, column in (("measured", "iteration_s"), ("low", "high_s"), ("high", "low_s"))
+    }
+    table = table.rename(columns={"network": "case", "policy": "method"}).assign(
+        dataset="emulated networks",
+        quantity="scaling factor",
+        error=table["predicted"] / factor["measured"] - 1,
+        calibrated_on="one worker, and all-reduces alone",
+        note="",
+        **factor,
+    )
+    return table[[*VALIDATION, "low", "high", "n_messages", "predicted_messages"]]
+
+
+def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.DataFrame:
+    """Return the predicted scaling factor and messages of each policy."""
+    profile = study.profiles[study.profiles["model"] == model]
+    timed = study.collectives[study.collectives["network"] == network]
+    plain = scenario(profile, timed, n_workers)
+    rows = []
+    for name, policy in policies(plain, int(profile["scale"].iloc[0])).items():
+        made = predict(replace(plain, fusion=policy))
+        rows.append((name, made.scaling_factor, len(made.timeline)))
+    table = pd.DataFrame(rows, columns=["policy", "predicted", "predicted_messages"])
+    cell = {"network": network, "n_workers": n_workers, "model": model}
+    return table.assign(**cell, one_worker_s=plain.one_worker_s)
+
+
+def errors(table: pd.DataFrame, by: tuple = ("n_workers",)) -> pd.DataFrame:
+    """Return how far off predictions are, in shares of what was measured, a row a group.
+
+    table : VALIDATION. Columns: those of by, cells, mean_absolute, p95 (95th percentile of the
+    absolute errors), largest, mean_error.
+    """
+    check(table, VALIDATION, "errors")
+    groups = table.assign(size=table["error"].abs()).groupby(list(by), sort=False)
+    return groups.agg(
+        cells=("error", "size"),
+        mean_absolute=("size", "mean"),
+        p95=("size", lambda each: np.quantile(each, 0.95)),
+        largest=("size", "max"),
+        mean_error=("error", "mean"),
+    ).reset_index()
+
+
+def gains(table: pd.DataFrame) -> pd.DataFrame:
+    """Return GAIN of the adaptive plan over every other policy, as measured.
+
+    table : of `predicted`. More columns: predicted_gain; noise, by how much the gain may be off
+    by the intervals of the two medians.
+    """
+    check(table, VALIDATION | {"low": "of measured", "high": "of measured"}, "gains")
+    cell = ["case", "n_workers", "model"]
+    own = table[table["method"] == ADAPTIVE].set_index(cell)
+    parts, edges = [], [-np.inf, NOISE, *CLAIMED, np.inf]
+    for name in table["method"].unique():
+        if name == ADAPTIVE:
+            continue
+        other = table[table["method"] == name].set_index(cell).loc[own.index]
+        gain = own["measured"] / other["measured"] - 1
+        half = [(each["high"] - each["low"]) / 2 / each["measured"] for each in (own, other)]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "baseline": name,
+                    "constant": other["measured"],
+                    "adaptive": own["measured"],
+                    "gain": gain,
+                    "verdict": pd.cut(gain, edges, labels=_VERDICTS).astype("str"),
+                    "predicted_gain": own["predicted"] / other["predicted"] - 1,
+                    "noise": np.hypot(*half),
+                }
+            )
+        )
+    found = pd.concat(parts).reset_index().rename(columns={"case": "network"})
+    found = found.assign(source="emulated networks")
+    return found[[*GAIN, "predicted_gain", "noise"]]
