@@ -11,7 +11,7 @@ from workbench.fits import fit_all_reduce, fit_batch_time
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.schedules.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
-from workbench.uncertainty import BAND, band, extrapolation, knee, knee_range
+from workbench.uncertainty import BAND, band, extrapolation, knee, knee_range, untimed_sizes
 from workbench.units import GBIT, KIB, MIB
 from workbench.whatif import Compression, FasterLink, Together
 
@@ -206,6 +206,22 @@ def test_the_worst_message_is_named(rng):
     assert (row["n_workers"], row["nbytes"], row["extrapolated"]) == (16, 1024 * MIB, 4)
     assert row["why"].startswith("nbytes above")
     assert extrapolation(Compression(4)(run), fit)["extrapolated"].iloc[0] == 1
+
+
+def test_sizes_that_were_never_timed_are_told_in_words(rng):
+    table = sweep_of(TRUTH, rng)
+    fit = fit_all_reduce(table[table["nbytes"] > 20 * MIB], outliers="keep")
+    least = fit.measurements["nbytes"].min() / MIB
+    assert 20 < least < 40  # DDP's buckets are of 4 and 28 MiB
+    assert untimed_sizes(fit, scenario()) == (f"messages below {least:.3g} MiB: price extrapolated")
+    whole = scenario(fusion=OneMessage())  # 120 MiB
+    assert untimed_sizes(fit, whole) == ""
+    assert untimed_sizes(fit, whole, scenario()) == untimed_sizes(fit, scenario())
+    assert untimed_sizes(fit, scenario(n_workers=1)) == ""
+    huge = scenario().gradients.assign(nbytes=[4 * MIB] * 29 + [1024 * MIB])
+    both = untimed_sizes(fit, scenario(gradients=huge, fusion=PerTensor()))
+    assert both.endswith("MiB and above 256 MiB: price extrapolated")
+    assert "above" not in untimed_sizes(fit, Compression(4)(scenario(gradients=huge)))
 
 
 def by_hand(latency_s: float, counts, threshold: float) -> int:

@@ -4,6 +4,7 @@ fit = fit_all_reduce(read_measurements(path))      fit.card()   fit.predict(nbyt
 choose(candidates(measurements))                   next_measurement(fit, target)
 """
 
+from .fitting.bands import untimed
 from .fitting.choices import candidates, choose, held_out
 from .fitting.diagnostics import curves, residuals
 from .fitting.measuring import next_measurement
@@ -23,4 +24,5 @@ __all__ = [
     "held_out",
     "next_measurement",
     "residuals",
+    "untimed",
 ]

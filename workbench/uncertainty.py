@@ -12,6 +12,7 @@ import pandas as pd
 from .checks import one_number, shown, whole_workers
 from .costs import NodesCost
 from .draws import Draws, refuse_fit
+from .fits import untimed
 from .fitting.bands import share
 from .fusion import fuse
 from .remedies.adjusted import Adjusted
@@ -19,7 +20,15 @@ from .schedules.scenario import Scenario
 from .sensitivity import SENSITIVITY, sensitivity
 from .timeline import sweep
 
-__all__ = ["SENSITIVITY", "band", "extrapolation", "knee", "knee_range", "sensitivity"]
+__all__ = [
+    "SENSITIVITY",
+    "band",
+    "extrapolation",
+    "knee",
+    "knee_range",
+    "sensitivity",
+    "untimed_sizes",
+]
 BAND = {
     "n_workers": "workers",
     "scaling_factor": "T1 / Tn with the fitted price and the measured compute",
@@ -87,9 +96,7 @@ def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
     """
     refuse_fit(scenario, fit, "extrapolation")
     counts = _counts(scenario.n_workers if n_workers is None else n_workers)
-    sizes = np.unique(fuse(scenario.gradients, scenario.fusion)["nbytes"].to_numpy(float))
-    cost = scenario.all_reduce
-    sent = sizes / (cost.compression if isinstance(cost, Adjusted) else 1.0)
+    sent = np.unique(_sent(scenario))
     told = fit.predict(*(each.ravel() for each in np.meshgrid(sent, counts)))
     factor = told["extrapolated"].to_numpy(float).reshape(len(counts), len(sent))
     factor = np.where(counts[:, None] > 1, factor, 1.0)
@@ -106,6 +113,25 @@ def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
             "why": pd.array(np.where(beyond > 1, words, ""), dtype="str"),
         }
     )
+
+
+def untimed_sizes(fit, *scenarios: Scenario) -> str:
+    """Return in words which messages of the scenarios are of sizes that the fit never saw.
+
+    "messages below 32 MiB: price extrapolated", for a figure or a table of forecasts or advice;
+    empty where all sizes were timed, and for a lone worker, who sends nothing.
+    """
+    for scenario in scenarios:
+        refuse_fit(scenario, fit, "untimed_sizes")
+    sizes = [_sent(each) for each in scenarios if each.n_workers > 1]
+    return untimed(fit, np.concatenate(sizes)) if sizes else ""
+
+
+def _sent(scenario: Scenario) -> np.ndarray:
+    """Return the bytes of each message on the wire."""
+    sizes = fuse(scenario.gradients, scenario.fusion)["nbytes"].to_numpy(float)
+    cost = scenario.all_reduce
+    return sizes / (cost.compression if isinstance(cost, Adjusted) else 1.0)
 
 
 def _doubts(fit, counts: np.ndarray) -> list[str]:

@@ -32,6 +32,23 @@ def predicted(fit, nbytes, n_workers, level: float) -> pd.DataFrame:
     return pd.DataFrame(table | {"extrapolated": factor, "why": why}, copy=False)
 
 
+def untimed(fit, nbytes) -> str:
+    """Return in words which messages are of sizes that the fit never saw, empty where none is.
+
+    "messages below 32 MiB: price extrapolated" stands below figures and beside advice.
+    """
+    sent = np.atleast_1d(numbers(nbytes, "nbytes"))
+    timed = fit.measurements["nbytes"]
+    ends = [f"below {_plain(timed.min())}"] * bool((sent < timed.min()).any())
+    ends += [f"above {_plain(timed.max())}"] * bool((sent > timed.max()).any())
+    return f"messages {' and '.join(ends)}: price extrapolated" if ends else ""
+
+
+def _plain(nbytes: float) -> str:
+    value, unit = format_bytes(nbytes).split()
+    return f"{float(value):g} {unit}"
+
+
 def drawn(fit, n: int, rng: np.random.Generator) -> list:
     """Return the costs of `Fit.draws`."""
     model, estimate = fit.model, fit.estimate
