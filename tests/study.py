@@ -195,7 +195,8 @@ def work(rank: int, network: Network, made: list, names: list, out: Path, effort
     """Be a worker on a network: time messages, then train models with each policy in turns."""
     begin()
     made[rank].enter()
-    os.environ.update(GLOO_SOCKET_IFNAME="eth0", MASTER_ADDR=made[0].address, MASTER_PORT=_PORT)
+    os.environ.update(GLOO_SOCKET_IFNAME=made[rank].interface, LOCAL_WORLD_SIZE="1")
+    os.environ.update(MASTER_ADDR=made[0].address, MASTER_PORT=_PORT)
     dist.Backend.register_backend(_SERIAL, serial_gloo, devices=["cpu"])
     dist.init_process_group(_SERIAL, rank=rank, world_size=len(made))
     workers = current()
@@ -218,14 +219,16 @@ def serial_gloo(store, rank: int, size: int, timeout) -> ProcessGroupGloo:
     """
     options = ProcessGroupGloo._Options()
     options._threads, options._timeout = 1, timeout
-    interface = os.environ["GLOO_SOCKET_IFNAME"]
+    interface = os.environ["GLOO_SOCKET_IFNAME"]  # torch itself reads it
     options._devices = [ProcessGroupGloo.create_device(interface=interface)]
     return ProcessGroupGloo(store, rank, size, options)
 
 
 def time_messages(network: Network, workers: Workers, path: Path, effort: Effort) -> None:
     """Add what all-reduces take on a network to collectives.csv."""
-    folder = path.with_name(f".{network.name}-{workers.n_workers}-{os.getppid()}")
+    folder = path.with_name(
+        f".{network.mbit}-{network.delay_us}-{workers.n_workers}-{os.getppid()}"
+    )
     sweep_collectives(
         folder, smallest=KIB, largest=_LARGEST, seconds=effort.seconds, workers=workers
     )

@@ -180,27 +180,26 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
     """
     check(table, VALIDATION | {"low": "of measured", "high": "of measured"}, "gains")
     cell = ["case", "n_workers", "model"]
-    own = table[table["method"] == ADAPTIVE].set_index(cell)
-    parts, edges = [], [-np.inf, NOISE, *CLAIMED, np.inf]
-    for name in table["method"].unique():
-        if name == ADAPTIVE:
-            continue
-        other = table[table["method"] == name].set_index(cell).loc[own.index]
-        gain = own["measured"] / other["measured"] - 1
-        half = [(each["high"] - each["low"]) / 2 / each["measured"] for each in (own, other)]
-        parts.append(
-            pd.DataFrame(
-                {
-                    "baseline": name,
-                    "constant": other["measured"],
-                    "adaptive": own["measured"],
-                    "gain": gain,
-                    "verdict": pd.cut(gain, edges, labels=_VERDICTS).astype("str"),
-                    "predicted_gain": own["predicted"] / other["predicted"] - 1,
-                    "noise": np.hypot(*half),
-                }
-            )
-        )
+    of = {name: rows.set_index(cell) for name, rows in table.groupby("method", sort=False)}
+    own = of.pop(ADAPTIVE)
+    parts = [_gain(own, other.loc[own.index]).assign(baseline=name) for name, other in of.items()]
     found = pd.concat(parts).reset_index().rename(columns={"case": "network"})
     found = found.assign(source="emulated networks")
     return found[[*GAIN, "predicted_gain", "noise"]]
+
+
+def _gain(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Return what one policy gains over another, cell by cell."""
+    gain = own["measured"] / other["measured"] - 1
+    half = [(each["high"] - each["low"]) / 2 / each["measured"] for each in (own, other)]
+    edges = [-np.inf, NOISE, *CLAIMED, np.inf]
+    return pd.DataFrame(
+        {
+            "constant": other["measured"],
+            "adaptive": own["measured"],
+            "gain": gain,
+            "verdict": pd.cut(gain, edges, labels=_VERDICTS).astype("str"),
+            "predicted_gain": own["predicted"] / other["predicted"] - 1,
+            "noise": np.hypot(*half),
+        }
+    )
