@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Affine, Link, Ring
+from workbench.fits import fit_all_reduce
 from workbench.fusion import (
     DDPBuckets,
     DeepSpeedBuckets,
@@ -24,6 +25,7 @@ from workbench.fusion import (
     partition,
 )
 from workbench.optimum import headroom, loss_curve, optimal, optimal_fusion, recommend
+from workbench.settings import variations
 from workbench.timeline import Scenario, predict
 from workbench.units import MIB, MS
 
@@ -231,15 +233,22 @@ def test_tied_settings_are_within_the_noise_of_the_best():
     assert 0 < curve["tied"].sum() < len(curve)
 
 
-def test_recommended_settings_are_the_best_of_their_curves():
-    scenario = v100()
-    table = recommend(scenario).set_index("framework")
-    for name, policy in {"Horovod": HorovodFusion(), "DeepSpeed": DeepSpeedBuckets()}.items():
-        curve = loss_curve(scenario, policy)
-        row, best = table.loc[name], curve.loc[curve["loss"].idxmin()]
-        assert row["setting"] == best["setting"]
-        assert row["loss"] == pytest.approx(best["loss"])
-        assert row["tie_low"] <= best["value"] <= row["tie_high"]
+@pytest.mark.parametrize("policy", [DDPBuckets(), DeepSpeedBuckets()])
+def test_of_tied_settings_the_one_with_the_fewest_messages_is_recommended(policy):
+    scenario = v100(alpha=2e-4)
+    curve = loss_curve(scenario, policy).set_index("value")
+    row = recommend(scenario, policies=[policy]).iloc[2]
+    zone = curve[curve.index.to_series().between(row["tie_low"], row["tie_high"])]
+    best = curve["iteration_s"].idxmin()
+    assert best in zone.index and zone["tied"].all() and len(zone) > 1
+    policies = {each.setting: each.policy for each in variations(scenario.gradients, policy)}
+    counts = {
+        text: len(predict(replace(scenario, fusion=policies[text])).timeline)
+        for text in zone["setting"]
+    }
+    assert counts[row["setting"]] == row["n_messages"] == min(counts.values())
+    assert min(counts.values()) < counts[curve.loc[best, "setting"]]
+    assert row["loss"] == pytest.approx(curve.set_index("setting").loc[row["setting"], "loss"])
 
 
 def test_a_tie_zone_ends_before_the_first_setting_that_is_slower():
@@ -248,6 +257,35 @@ def test_a_tie_zone_ends_before_the_first_setting_that_is_slower():
     curve = loss_curve(scenario).set_index("value")
     assert curve["tied"][row["tie_low"] : row["tie_high"]].all()
     assert not curve["tied"][curve.index > row["tie_high"]].iloc[0]
+
+
+def test_where_the_default_is_tied_the_text_to_paste_is_the_default_and_says_to_keep_it():
+    scenario = v100(alpha=1e-6, beta=1e-11)  # all is hidden but the last message
+    table = recommend(scenario, policies=[DDPBuckets(), HorovodFusion()]).iloc[2:]
+    first = [text.splitlines() for text in table["paste"]]
+    assert first[0] == [
+        "# PyTorch DDP: keep the default: no round setting gains more than 1.00%",
+        "DistributedDataParallel(model)",
+    ]
+    assert first[1][0].startswith("# Horovod: keep the default")
+    assert first[2] == [
+        "# PyTorch DDP: no better than the default: keep that; a list needs torch 2.13 or later"
+    ]
+    default = predict(replace(scenario, fusion=DDPBuckets()))
+    assert table["iteration_s"].iloc[0] == default.iteration_s
+    assert table["loss"].iloc[0] == table["default_loss"].iloc[0]
+
+
+def test_advice_says_which_sizes_were_never_timed(rng):
+    sizes = np.repeat([32 * MIB, 64 * MIB, 256 * MIB], 4)
+    scenario = v100()
+    seconds = scenario.all_reduce(sizes, 32) * (1 + 0.01 * rng.standard_normal(len(sizes)))
+    timed = {"op": "all_reduce", "n_workers": 32, "n_nodes": 8, "nbytes": sizes, "seconds": seconds}
+    table = recommend(scenario, fit=fit_all_reduce(pd.DataFrame(timed))).set_index("framework")
+    told = "messages below 32 MiB: price extrapolated"
+    assert table.loc["optimum", "note"] == told
+    assert told in table.loc["Horovod", "paste"].splitlines()[0]
+    assert not recommend(scenario)["note"].str.contains("extrapolated").any()
 
 
 def test_the_list_of_caps_comes_within_the_noise_of_the_optimum():
@@ -263,27 +301,28 @@ def test_the_list_of_caps_comes_within_the_noise_of_the_optimum():
 @pytest.mark.parametrize(
     ("fields", "noise", "words"),
     [
-        ({"alpha": 1e-6, "beta": 1e-11}, 0.01, "; no better than the default: keep that"),
-        ({}, 0.0, ""),  # the optimum itself, which the default is not
-        ({"overlap": False}, 0.0, "; no better than bucket_cap_mb="),
+        ({"alpha": 1e-6, "beta": 1e-11}, 0.01, "no better than the default: keep that"),
+        ({}, 0.0, "torch 2.13 or later"),  # the optimum itself, which the default is not
+        ({"overlap": False}, 0.0, "no better than bucket_cap_mb="),
     ],
 )
 def test_a_list_of_caps_that_gains_nothing_says_so(fields, noise, words):
     table = recommend(v100(**fields), noise=noise)
     row, plain = table.iloc[-1], table.iloc[2]
-    assert row["note"].startswith(f"torch 2.13 or later{words}")
+    assert row["note"].startswith(words) and "torch 2.13 or later" in row["note"]
     default = predict(replace(v100(**fields), fusion=DDPBuckets())).iteration_s
     assert (default <= row["iteration_s"]) == ("default" in words)
     if "cap" in words:
         assert plain["iteration_s"] <= row["iteration_s"]
-    if not words:
+    if words.startswith("torch"):
         assert row["note"] == "torch 2.13 or later" and row["iteration_s"] < default
 
 
 def test_a_default_that_no_setting_beats_is_kept():
     # DDP's small first bucket starts the link early here: no single cap is as good
     row = recommend(v100()).iloc[2]
-    assert row["default_loss"] < row["loss"]
+    assert row["default_loss"] < loss_curve(v100())["loss"].min()
+    assert row["loss"] == row["default_loss"] and row["setting"] == "DistributedDataParallel(model)"
     assert row["note"] == "keep the default: no round setting gains more than 1.00%"
 
 

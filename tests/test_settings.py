@@ -18,7 +18,7 @@ from workbench.fusion import (
     Plan,
     fuse,
 )
-from workbench.settings import cap_list, phases, variations
+from workbench.settings import as_given, cap_list, phases, variations
 from workbench.units import MIB
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -50,7 +50,35 @@ def test_deepspeeds_text_is_json_and_counts_elements():
     for row in variations(gradients(SIZES), DeepSpeedBuckets(element_bytes=2)):
         zero = json.loads(row.setting)["zero_optimization"]
         assert row.policy == DeepSpeedBuckets(zero["reduce_bucket_size"], element_bytes=2)
-        assert zero["overlap_comm"] is True
+        # "stage" is 0, disabled, and "overlap_comm" false by default: docs/_pages/config-json.md.
+        # "Overlap and contiguous grads are meaningless in stage 1 and are ignored": engine.py
+        assert (zero["stage"], zero["overlap_comm"], zero["contiguous_gradients"]) == (
+            2,
+            True,
+            True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (DDPBuckets(), "DistributedDataParallel(model)"),
+        (HorovodFusion(), "HOROVOD_FUSION_THRESHOLD=134217728 HOROVOD_CYCLE_TIME=1"),
+        (
+            HorovodFusion(version="0.20.3"),
+            "HOROVOD_FUSION_THRESHOLD=67108864 HOROVOD_CYCLE_TIME=5",
+        ),
+        (FixedBuffer(MIB), "FixedBuffer(buffer_bytes=1048576, closes='full')"),
+    ],
+)
+def test_a_default_has_a_text_of_its_own(policy, text):
+    assert as_given(policy) == text
+
+
+def test_deepspeeds_default_is_the_documented_number_of_elements():
+    assert json.loads(as_given(DeepSpeedBuckets()))["zero_optimization"]["reduce_bucket_size"] == (
+        500_000_000
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pandas as pd
 
 from . import grouping
 from .checks import one_number, shown
+from .fits import untimed
 from .fusion import (
     DDPBuckets,
     DeepSpeedBuckets,
@@ -28,10 +29,44 @@ from .fusion import (
 )
 from .policies import price
 from .schedules.scenario import Scenario, check_scenario
-from .settings import FRAMEWORKS, cap_list, phases, variations
+from .settings import FRAMEWORKS, as_given, cap_list, phases, variations
 from .timeline import predict, sweep
 from .units import MIB
 
+HEADROOM = {
+    "what": "the present policy, a plain one, the optimum, or a bound",
+    "kind": "present, policy, optimum or bound",
+    "n_messages": "messages an iteration; <NA> for bounds",
+    "exposed_comm_s": "s",
+    "iteration_s": "Tn, s",
+    "scaling_factor": "T1 / Tn",
+    "gain": "scaling factor over the present one's, less 1",
+    "note": "of the optimum: whether it gains more than the noise",
+}
+LOSS = {
+    "value": "of the setting, in the framework's unit: MiB, of DeepSpeed elements",
+    "cycle_ms": "Horovod's cycle, ms; NaN for others",
+    "setting": "text to paste",
+    "iteration_s": "Tn, s",
+    "scaling_factor": "T1 / Tn",
+    "loss": "1 - scaling factor / that of the optimum",
+    "tied": "bool: within the noise of the best row",
+}
+RECOMMENDATION = {
+    "framework": "whose setting; as it is and optimum are the first rows",
+    "setting": "text to paste; the default itself where it is kept",
+    "n_messages": "messages an iteration; of Horovod the mean over phases of its ticks",
+    "iteration_s": "Tn, s",
+    "scaling_factor": "T1 / Tn",
+    "loss": "1 - scaling factor / that of the optimum",
+    "tie_low": "lowest setting around the best that is within the noise of it, in the unit of "
+    "LOSS; NaN where there is no one number",
+    "tie_high": "highest one, likewise",
+    "default_loss": "loss of the policy as given, by default the framework's own; NaN for other "
+    "rows",
+    "note": "whether to keep the default, what was gained, and which sizes were never timed",
+    "paste": "the note as a comment, and the setting below it",
+}
 _PIECES = 1000  # of large gradients, for the optimum with partitioning: a fine enough grid
 
 
@@ -81,11 +116,9 @@ def optimal(scenario: Scenario, slack_s: float = 0.0) -> Scenario:
 
 
 def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
-    """Return what fusion could gain: the present policy, plain ones, the optimum, and bounds.
+    """Return HEADROOM, what fusion could gain: the present policy, plain ones, optimum, and bounds.
 
-    Columns: what; kind (present, policy, optimum or bound); n_messages (<NA> for bounds);
-    exposed_comm_s, iteration_s (s); scaling_factor; gain (scaling factor over the present one's,
-    less 1); note. The optimum, also with large gradients cut into pieces, is found for one queue
+    The optimum, also with large gradients cut into pieces, is found for one queue
     and compute that is not slowed, and then predicted with all that the scenario names. No
     grouping on one queue is above a bound:
 
@@ -126,7 +159,7 @@ def headroom(scenario: Scenario, noise: float = 0.01) -> pd.DataFrame:
 def loss_curve(
     scenario: Scenario, policy=None, noise: float = 0.01, values: Iterable | None = None
 ) -> pd.DataFrame:
-    """Return how each plain setting of a framework fares against the optimum, one row a setting.
+    """Return LOSS: how each plain setting of a framework fares against the optimum, a row each.
 
     Parameters
     ----------
@@ -137,10 +170,6 @@ def loss_curve(
         FixedBuffer(...) (MiB)
     noise : relative difference of iteration times that a measurement cannot tell
     values : settings to try, in the unit above; by default round ones up to the whole model
-
-    Columns: value; cycle_ms (NaN but for Horovod); setting (text to paste); iteration_s (s);
-    scaling_factor; loss (1 - scaling factor / that of the optimum); tied (bool: within the noise of
-    the best row).
     """
     _noise(noise)
     best = predict(optimal(scenario)).scaling_factor
@@ -166,19 +195,26 @@ def recommend(
     scenario: Scenario,
     noise: float = 0.01,
     policies: Iterable = (DDPBuckets(), HorovodFusion(), DeepSpeedBuckets()),
+    fit=None,
 ) -> pd.DataFrame:
-    """Return the best plain setting of each framework as text to paste, beside the optimum.
+    """Return RECOMMENDATION: one plain setting of each framework as text to paste, and the optimum.
 
-    Columns: framework; setting; iteration_s (s); scaling_factor; loss (1 - scaling factor / that of
-    the optimum); tie_low and tie_high (the settings around the best, in the unit of loss_curve,
-    that differ from it by less than noise; NaN where there is no one number); default_loss (loss of
-    the policy as given, by default the framework's own defaults; NaN for other rows); note.
+    Parameters
+    ----------
+    scenario : what is trained; its own policy is the first row only
+    noise : relative difference of iteration times that a measurement cannot tell
+    policies : whose settings are tried, each as given being the default that may be kept. They say
+        version, workers a node, bytes an element: HorovodFusion(version="0.20.3")
+    fit : of the all-reduce; with it rows say which sizes of messages it was never timed at
+
+    Where the policy as given is within the noise of the best setting it is kept, and the row is
+    about it. Otherwise, of the settings around the best that are tied with it, the one that sends
+    the fewest messages is taken: small ones are priced with the least ground.
 
     The first rows are the scenario as it is, whose note says when there is no headroom, and the
     optimum; the last is, as a list of DDP's caps, the fewest messages within the noise of it, whose
-    note says where the row of DDP, or the default, does no worse. `policies` gives version, workers
-    a node and bytes an element: HorovodFusion(version="0.20.3"), DeepSpeedBuckets(element_bytes=2).
-    DeepSpeed is priced by the scenario's all_reduce, though it may reduce-scatter.
+    note says where the row of DDP, or the default, does no worse. DeepSpeed is priced by the
+    scenario's all_reduce, though it may reduce-scatter.
     """
     _noise(noise)
     optimum = optimal(scenario)
@@ -187,33 +223,68 @@ def recommend(
     short = optimal(scenario, slack_s=noise * best.iteration_s + unseen_s)
     caps, listed = cap_list(scenario.gradients, short.fusion)
     rows = [
-        _row("as it is", repr(scenario.fusion), now, best),
-        _row("optimum", repr(optimum.fusion), best, best),
+        _row("as it is", repr(scenario.fusion), [now], best),
+        _row("optimum", repr(optimum.fusion), [best], best),
     ]
     rows[0]["note"] = _verdict(now.iteration_s, best.iteration_s, noise)
-    for policy in policies:
-        curve = loss_curve(scenario, policy, noise)
-        chosen = curve.loc[curve["iteration_s"].idxmin()]
-        row = _row(FRAMEWORKS[type(policy)], chosen["setting"], chosen, best)
-        row["tie_low"], row["tie_high"] = _tie_zone(curve, chosen)
-        given_s = sweep(scenario, fusion=phases(policy))["iteration_s"].mean()
-        row["default_loss"] = 1 - scenario.one_worker_s / given_s / best.scaling_factor
-        if given_s <= chosen["iteration_s"] * (1 + noise):
-            row["note"] = f"keep the default: no round setting gains more than {noise:.2%}"
-        rows.append(row)
-    row = _row("PyTorch DDP", caps, predict(replace(scenario, fusion=listed)), best)
+    rows += [_advice(scenario, policy, noise, best) for policy in policies]
+    row = _row("PyTorch DDP", caps, [predict(replace(scenario, fusion=listed))], best)
     plain_s = predict(replace(scenario, fusion=DDPBuckets())).iteration_s
     row["note"] = _beside_plain(row["iteration_s"], plain_s, rows[2:])
-    return pd.DataFrame([*rows, row])
+    rows.append(row)
+    for row in rows:
+        sizes = row.pop("sizes")
+        doubt = untimed(fit, sizes) if fit is not None and scenario.n_workers > 1 else ""
+        row["note"] = "; ".join(filter(None, [row["note"], doubt]))
+        told = ": ".join(filter(None, [f"# {row['framework']}", row["note"]]))
+        row["paste"] = told if row["note"].startswith("no better") else f"{told}\n{row['setting']}"
+    return pd.DataFrame(rows)[list(RECOMMENDATION)]
+
+
+def _advice(scenario: Scenario, policy, noise: float, best) -> dict:
+    """Return the row of one framework: its policy as given, or a setting that is better."""
+    curve = loss_curve(scenario, policy, noise)
+    least_s = curve["iteration_s"].min()
+    given = [predict(replace(scenario, fusion=each)) for each in phases(policy)]
+    given_s = np.mean([each.iteration_s for each in given])
+    zone = _tie_zone(curve)
+    if given_s <= least_s * (1 + noise):
+        row = _row(FRAMEWORKS[type(policy)], as_given(policy), given, best)
+        row["note"] = f"keep the default: no round setting gains more than {noise:.2%}"
+    else:
+        setting, sent = _fewest(scenario, policy, zone)
+        row = _row(FRAMEWORKS[type(policy)], setting, sent, best)
+        tied = f", tied from {zone['value'].min():,.10g} to {zone['value'].max():,.10g}"
+        loss = f"{row['loss']:.2%} below the optimum, the default "
+        row["note"] = f"{loss}{1 - scenario.one_worker_s / given_s / best.scaling_factor:.2%}"
+        row["note"] += tied if len(zone) > 1 else ""
+    row["tie_low"], row["tie_high"] = float(zone["value"].min()), float(zone["value"].max())
+    row["default_loss"] = 1 - scenario.one_worker_s / given_s / best.scaling_factor
+    return row
+
+
+def _fewest(scenario: Scenario, policy, zone: pd.DataFrame) -> tuple[str, list]:
+    """Return the setting of the zone that sends the fewest messages, and what it predicts."""
+    known = variations(scenario.gradients, policy, zone["value"])
+    found = {
+        each.setting: [predict(replace(scenario, fusion=p)) for p in phases(each.policy)]
+        for each in known
+        if each.setting in set(zone["setting"])
+    }
+    few = {text: np.mean([len(p.timeline) for p in sent]) for text, sent in found.items()}
+    times = dict(zip(zone["setting"], zone["iteration_s"], strict=True))
+    setting = min(found, key=lambda text: (few[text], times[text]))
+    return setting, found[setting]
 
 
 def _beside_plain(listed_s: float, default_s: float, rows: list[dict]) -> str:
-    """Return the note on a list of caps: what it needs, and whether it is worth it."""
+    """Return the note on a list of caps: whether it is worth it, and what it needs."""
     note, plain = "torch 2.13 or later", [r for r in rows if r["framework"] == "PyTorch DDP"]
     if default_s <= listed_s:
-        return f"{note}; no better than the default: keep that"
+        return f"no better than the default: keep that; a list needs {note}"
     if any(row["iteration_s"] <= listed_s for row in plain):
-        return f"{note}; no better than {plain[0]['setting'].split(', ')[-1].rstrip(')')}"
+        setting = plain[0]["setting"].split(", ")[-1].rstrip(")")
+        return f"no better than {setting}; a list needs {note}"
     return note
 
 
@@ -272,23 +343,28 @@ def _verdict(now_s: float, best_s: float, noise: float) -> str:
     return f"headroom: the optimum gains {now_s / best_s - 1:.1%}"
 
 
-def _row(framework: str, setting: str, result, best) -> dict:
-    """Return a row of recommend; result is a Prediction or a row of loss_curve."""
+def _row(framework: str, setting: str, predictions: list, best) -> dict:
+    """Return a row of recommend, about predictions whose mean counts."""
+    iteration_s = np.mean([each.iteration_s for each in predictions])
+    factor = best.scenario.one_worker_s / iteration_s
     return {
         "framework": framework,
         "setting": setting,
-        "iteration_s": result.iteration_s,
-        "scaling_factor": result.scaling_factor,
-        "loss": 1 - result.scaling_factor / best.scaling_factor,
+        "n_messages": np.mean([len(each.timeline) for each in predictions]),
+        "iteration_s": iteration_s,
+        "scaling_factor": factor,
+        "loss": 1 - factor / best.scaling_factor,
         "tie_low": np.nan,
         "tie_high": np.nan,
         "default_loss": np.nan,
         "note": "",
+        "sizes": pd.concat([each.timeline["nbytes"] for each in predictions]),
     }
 
 
-def _tie_zone(curve: pd.DataFrame, chosen: pd.Series) -> tuple[float, float]:
-    """Return the values on both sides of the chosen row up to which all rows are tied."""
+def _tie_zone(curve: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows on both sides of the best, with its cycle, up to which all are tied."""
+    chosen = curve.loc[curve["iteration_s"].idxmin()]
     same = curve if pd.isna(chosen["cycle_ms"]) else curve[curve["cycle_ms"] == chosen["cycle_ms"]]
     same = same.sort_values("value")
     values, tied = same["value"].to_numpy(), same["tied"].to_numpy()
@@ -297,7 +373,7 @@ def _tie_zone(curve: pd.DataFrame, chosen: pd.Series) -> tuple[float, float]:
         low -= 1
     while high < len(values) - 1 and tied[high + 1]:
         high += 1
-    return float(values[low]), float(values[high])
+    return same.iloc[low : high + 1]
 
 
 def _noise(noise):

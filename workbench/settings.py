@@ -1,6 +1,7 @@
 """Plain settings of the frameworks: the policy each one makes, and the text to paste."""
 
 import itertools
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -57,15 +58,36 @@ def variations(gradients: pd.DataFrame, policy, values: Iterable | None = None) 
 
 def _setting(policy, value: float) -> Setting:
     if isinstance(policy, DeepSpeedBuckets):
-        value = int(value)
-        text = f'{{"zero_optimization": {{"overlap_comm": true, "reduce_bucket_size": {value}}}}}'
-        return Setting(value, np.nan, text, replace(policy, elements=value))
+        varied = replace(policy, elements=int(value))
+        return Setting(varied.elements, np.nan, _zero(varied.elements), varied)
     nbytes = int(value * MIB)
     if isinstance(policy, DDPBuckets):
         text = f"DistributedDataParallel(model, bucket_cap_mb={value:g})"
         return Setting(value, np.nan, text, DDPBuckets(nbytes, nbytes))
     text = f"a buffer of {value:g} MiB"
     return Setting(value, np.nan, text, replace(policy, buffer_bytes=nbytes))
+
+
+def _zero(elements: int) -> str:
+    """Return DeepSpeed's block of stage 2 whole: without a stage it is switched off.
+
+    Overlap is off unless asked for, and stage 1 has none: it ignores overlap_comm. Sources: the
+    table of zero_optimization in docs/_pages/config-json.md, and _configure_zero_optimizer of
+    deepspeed/runtime/engine.py.
+    """
+    block = {"stage": 2, "overlap_comm": True, "contiguous_gradients": True}
+    return json.dumps({"zero_optimization": block | {"reduce_bucket_size": elements}})
+
+
+def as_given(policy) -> str:
+    """Return the text of a policy as it is, such as a framework's default."""
+    if isinstance(policy, DeepSpeedBuckets):
+        return _zero(int(policy.elements))
+    if isinstance(policy, HorovodFusion):
+        return _horovod(policy, policy.threshold_bytes / MIB, policy.cycle_s / MS).setting
+    if policy == DDPBuckets():
+        return "DistributedDataParallel(model)"
+    return repr(policy)
 
 
 def _horovod(policy: HorovodFusion, value: float, cycle_ms: float) -> Setting:

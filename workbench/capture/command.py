@@ -90,7 +90,7 @@ def _plan(options: argparse.Namespace, workers: Workers) -> Path:
     print(f"predicted for {options.workers} workers:")
     print(table.to_string(index=False, float_format="%.4f"))
     for row in recommend(scenario).iloc[2:].itertuples():
-        print(f"{row.framework}: {row.setting} (scaling factor {row.scaling_factor:.4f})")
+        print(f"{row.paste}  # scaling factor {row.scaling_factor:.4f}")
     return write_plan(options.out, best.fusion, scenario.gradients)
 
 
