@@ -59,7 +59,7 @@ def test_the_command_writes_the_plan_and_says_the_settings(profile, links, capsy
     scenario = recorded_scenario(profile, links, 2)
     assert (plan, names) == (forecasts(scenario)[0].fusion, scenario.gradients["name"].tolist())
     said = capsys.readouterr().out
-    for text in ("fixed:64", "HOROVOD_FUSION_THRESHOLD=", "reduce_bucket_size", "bucket_cap_mb="):
+    for text in ("fixed:64", "HOROVOD_FUSION_THRESHOLD=", "reduce_bucket_size", "# PyTorch DDP: "):
         assert text in said
 
 
