@@ -347,6 +347,13 @@ def test_the_knee_is_told_with_its_range(ax):
     assert "knee 8 workers, range 4 to 16 or more" in [text.get_text() for text in ax.texts]
 
 
+@pytest.mark.parametrize(("low", "some"), [(16, ""), (4, ",\nin some draws from 4 on")])
+def test_the_end_of_the_search_is_no_knee(ax, low, some):
+    draw_forecast(ax, ranges(), KNEE.assign(knee=16, low=low, high=16))
+    assert f"no knee up to 16 workers{some}" in [text.get_text() for text in ax.texts]
+    assert not [line for line in ax.lines if line.get_linestyle() == ":"]
+
+
 @pytest.mark.parametrize(
     ("draw", "advice"),
     [

@@ -1,10 +1,13 @@
 """The figures of a paper's argument show what their tables hold, and can be read in every venue."""
 
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from workbench.claims import CLAIMS
 from workbench.costs import Link, Piecewise, Ring
@@ -17,6 +20,7 @@ from workbench.figures import (
     draw_claims,
     draw_errors,
     draw_factors,
+    draw_forecast,
     draw_models,
     draw_overlap,
     draw_regimes,
@@ -121,12 +125,31 @@ def test_devices_of_one_model_share_its_colour(ax):
     assert len({line.get_marker() for line in marks}) == 2
 
 
-def test_beyond_what_was_fitted_the_ground_is_grey(ax):
-    draw_models(ax, curves(), fitted_to=8)
-    (ground,) = ax.patches
-    assert ground.get_x() == 8
-    draw_models(ax, curves(), fitted_to=16)
-    assert len(ax.patches) == 1
+def grounds(ax) -> list[tuple]:
+    return [(p.get_x(), p.get_x() + p.get_width()) for p in ax.patches]
+
+
+@pytest.mark.parametrize("timed", [4, 8, 80, [4, 8]])
+def test_workers_that_were_not_timed_are_on_the_same_grey_ground_in_curves_and_forecast(ax, timed):
+    n = np.unique([2, 4, 8, 16, *np.atleast_1d(timed)])
+    table = pd.DataFrame({"n_workers": n, "predicted": 0.9, "model": "a"})
+    draw_models(ax, table, fitted_to=timed)
+    band = pd.DataFrame({"n_workers": n, "scaling_factor": 0.9, "low": 0.8, "high": 1.0})
+    beyond = np.where(np.isin(n, timed), 1.0, 2.0)
+    band = band.assign(median=0.9, extrapolated=beyond, why=np.where(beyond > 1, "n_workers", ""))
+    other = Figure().subplots()
+    draw_forecast(other, band)
+    assert grounds(ax) == grounds(other)
+    low, high = np.min(timed), np.max(timed)
+    assert not [1 for a, b in grounds(ax) if a < high and b > low], "what was timed is white"
+    assert all(any(a < each < b for a, b in grounds(ax)) for each in n if not low <= each <= high)
+
+
+def test_a_lone_curve_is_named_above_its_panel_and_takes_no_room_beside_it(ax):
+    draw_models(ax, pd.DataFrame({"n_workers": [1, 8], "predicted": 0.9, "model": "a-$run$"}))
+    (text,) = [each for each in ax.texts if each.get_text()]
+    assert text.get_text() == "a-$run$" and not text.get_parse_math()
+    assert text.get_position() == (0, 1.02)
 
 
 def test_workers_that_are_no_number_and_missing_columns_are_refused(ax):
@@ -246,6 +269,27 @@ def claimed():
     row = {"work": "$A$", "claim": "that", "source": "x", "unit": "times", "note": ""}
     numbers = {"claimed_low": 2.0, "claimed_high": 2.0, "ours_low": 3.0, "ours_high": 3.0}
     return pd.DataFrame([row | numbers | {"ratio": 1.5}])[list(CLAIMS)]
+
+
+@pytest.mark.parametrize("venue", ["acm-sigconf", "neurips", "lncs"])
+def test_claims_are_told_whole_and_leave_the_plot_a_fifth_of_the_width(venue):
+    data = Path(__file__).parents[1] / "data" / "published" / "claims.csv"
+    shipped = pd.read_csv(data, comment="#")
+    wanted = pd.DataFrame({"work": shipped["work"], "claim": shipped["claim"]})
+    numbers = {k: 32.2 for k in ("claimed_low", "ours_low")} | {
+        k: 150.1 for k in ("claimed_high", "ours_high")
+    }
+    table = wanted.assign(**numbers, ratio=0.5, source="x", unit="times", note="")[list(CLAIMS)]
+    with plt.rc_context(paper(venue, len(VENUES[venue].widths))):
+        width = plt.rcParams["figure.figsize"][0]
+        fig, ax = plt.subplots(figsize=(width, 4.4))
+        draw_claims(ax, table)
+        fig.draw_without_rendering()
+    told = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
+    assert told == (table["work"] + ": " + table["claim"]).tolist()
+    assert ax.get_position().width > 0.2
+    assert faults(fig).empty, faults(fig).to_string()
+    plt.close(fig)
 
 
 def test_a_claim_is_a_row_at_its_ratio_with_both_numbers(ax):

@@ -9,6 +9,7 @@ from ..checks import shown
 from ..uncertainty import BAND, SENSITIVITY
 from ..units import MS
 from ..whatif import ABLATION, COMPARISON, SHAPLEY
+from .labels import GROUND, shade_untimed
 from .style import (
     COLOURS,
     HATCHES,
@@ -24,7 +25,7 @@ from .style import (
 )
 
 DARK, MIDDLE, _ = shades(3)  # a gain, and all gains together
-BESIDES = "#EFEFEF"  # the ground of a tie zone, and of what lies outside the measurements
+BESIDES = GROUND  # of a tie zone
 HOLLOW = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.6, "linestyle": (0, (2, 1))}
 STRIPED = {"facecolor": "white", "edgecolor": INK, "linewidth": 0.6, "hatch": "\\\\\\\\"}
 CROSSED = {"facecolor": "white", "edgecolor": INK, "linewidth": 0.4, "hatch": "xxxxx"}
@@ -361,12 +362,7 @@ def draw_forecast(
     if others.any():
         ax.plot(workers[others], factor[others], "o", color=DARK, mfc="white", ms=4, mew=0.8,
                 label="other sizes")  # fmt: skip
-    beyond = [(lowest / 1.1, highest * 1.1)]
-    if len(timed):
-        beyond = [(lowest / 1.1, timed.min() / 1.1), (timed.max() * 1.1, highest * 1.1)]
-    for k, (low, high) in enumerate((low, high) for low, high in beyond if high > low):
-        label = "_" * (k > 0) + "not measured"
-        ax.axvspan(low, high, color=BESIDES, lw=0, zorder=0, label=label)
+    shade_untimed(ax, timed, lowest, highest, "not measured")
     if measured is not None:
         needed = {name: BAND[name] for name in ("n_workers", "scaling_factor")}
         measured = filled(measured, needed, "draw_forecast: measured", "a table of real runs")
@@ -400,11 +396,17 @@ def _mark_knee(ax: Axes, knee: pd.DataFrame, first: float, last: float):
     """
     needed = {name: "workers" for name in ("knee", "low", "high")} | {"at_least": "yes or no"}
     row = filled(knee, needed, "draw_forecast: knee", "knee_range(scenario, fit)").iloc[0]
+    knee, low, high = (int(row[name]) for name in ("knee", "low", "high"))
+    if row["at_least"] and knee == high:  # where the search ended, not where anything bends
+        some = f",\nin some draws from {low:,} on" if low < knee else ""
+        words = f"no knee up to {knee:,} workers{some}"
+        ax.text(0.02, 0.1, words, transform=ax.transAxes, va="bottom", fontsize=7)
+        return
     bottom, top = ax.get_ylim()
-    ax.axvline(row["knee"], color=INK, lw=0.8, ls=":", zorder=1)
-    ax.plot([row["low"], row["high"]], [bottom + 0.057 * (top - bottom)] * 2, "-|", color=INK,
+    ax.axvline(knee, color=INK, lw=0.8, ls=":", zorder=1)
+    ax.plot([low, high], [bottom + 0.057 * (top - bottom)] * 2, "-|", color=INK,
             lw=1.2, ms=5)  # fmt: skip
     more = " or more" if row["at_least"] else ""
-    where = "knee " if first <= row["knee"] <= last else "knee beyond the axis:\n"
-    words = f"{where}{row['knee']} workers, range {row['low']} to {row['high']}{more}"
+    where = "knee " if first <= knee <= last else "knee beyond the axis:\n"
+    words = f"{where}{knee} workers, range {low} to {high}{more}"
     ax.text(0.02, 0.1, words, transform=ax.transAxes, va="bottom", fontsize=7)

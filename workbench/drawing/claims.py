@@ -1,5 +1,8 @@
 """What was claimed and what we compute beside it, as the ratio of the two."""
 
+import math
+import textwrap
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,7 +15,8 @@ from .style import INK, check_axes, filled, short
 
 BAND = "#EFEFEF"
 TICKS = np.array([0.1, 0.2, 0.5, 1, 2, 5, 10])
-LETTERS = 9  # of a claim an inch of the figure: names take half of it
+LETTERS = 40  # of a claim on a line, and LETTERS_AN_INCH of the figure where that is less
+LETTERS_AN_INCH = 9
 
 
 def draw_claims(ax: Axes, table: pd.DataFrame, within: float = OFF) -> Axes:
@@ -35,8 +39,8 @@ def draw_claims(ax: Axes, table: pd.DataFrame, within: float = OFF) -> Axes:
     for row, told in zip(rows, texts.itertuples(index=False), strict=True):
         beside(ax, row, f"{told.Ours} / {told.Claimed}")
     ax.text(1, 1.01, "ours / claimed", transform=ax.transAxes, va="bottom", fontsize=small())
-    length = round(LETTERS * ax.figure.get_figwidth())
-    ax.set_yticks(rows, [short(claim, length) for claim in texts["Claim"]])
+    letters = min(LETTERS, round(LETTERS_AN_INCH * ax.figure.get_figwidth()))
+    ax.set_yticks(rows, [_wrapped(claim, letters) for claim in texts["Claim"]], linespacing=1.0)
     for tick in ax.get_yticklabels():
         tick.set_parse_math(False)
     ax.tick_params(axis="y", length=0)
@@ -47,3 +51,10 @@ def draw_claims(ax: Axes, table: pd.DataFrame, within: float = OFF) -> Axes:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set(xlim=(low, high), ylim=(len(table) - 0.4, -0.6), xlabel="ratio")
     return ax
+
+
+def _wrapped(claim: str, letters: int) -> str:
+    """Return a claim whole, on as few lines as it takes, all about as long."""
+    claim = short(claim, 4 * letters)
+    even = len(claim) / math.ceil(len(claim) / letters)
+    return "\n".join(textwrap.wrap(claim, min(letters, math.ceil(1.15 * even))))

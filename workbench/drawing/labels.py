@@ -8,6 +8,7 @@ from matplotlib.font_manager import FontProperties
 
 from .style import INK, cues, shades, short
 
+GROUND = "#EFEFEF"  # of what lies outside the measurements
 LINE = 1.2  # from one line of text to the next, in its size
 KNOWN = ("ResNet-50", "BERT-Large", "VGG-16-BN", "ResNet-18", "BERT-Base", "GoogLeNet")
 
@@ -80,6 +81,20 @@ def apart(heights, gap: float) -> np.ndarray:
     means = np.repeat([s / n for s, n in runs], [n for _, n in runs]) if runs else shifted
     room = max(0.0, 1 - gap * (len(means) - 1))
     return np.clip(means, 0, room) + gap * np.arange(len(means))
+
+
+def shade_untimed(ax: Axes, timed, lowest: float, highest: float, label: str | None = None):
+    """Shade the numbers of workers outside those that were timed, all where none was.
+
+    The one rule of figures against workers: fewer than were timed are as little measured as more.
+    """
+    timed = np.atleast_1d(np.asarray(timed, float))
+    spans = [(lowest / 1.1, highest * 1.1)]
+    if timed.size:
+        spans = [(lowest / 1.1, timed.min() / 1.1), (timed.max() * 1.1, highest * 1.1)]
+    for k, (low, high) in enumerate((low, high) for low, high in spans if high > low):
+        words = label and "_" * (k > 0) + label
+        ax.axvspan(low, high, color=GROUND, lw=0, zorder=0, label=words)
 
 
 def remark(fig: Figure, words: str):

@@ -1,20 +1,21 @@
 """The scaling factor of several models against workers, predicted and measured."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ..checks import shown
-from .labels import looks, name_ends, small
-from .style import INK, check_axes, doubling_axis, filled, is_number
+from .labels import GROUND, looks, name_ends, shade_untimed, small
+from .style import INK, check_axes, doubling_axis, filled, is_number, short
 
 NEEDED = {
     "n_workers": "workers",
     "predicted": "scaling factor, ours",
     "model": "whose colour it is",
 }
-GROUND = "#EFEFEF"  # of what lies outside the measurements
 
 
 def draw_models(
@@ -22,23 +23,25 @@ def draw_models(
     table: pd.DataFrame,
     by: str = "model",
     words: str = "",
-    fitted_to: float | None = None,
+    fitted_to: float | Sequence[float] | None = None,
 ) -> Axes:
     """Draw a curve of predicted scaling factors a model, with measured ones as marks beside it.
 
     table : n_workers, predicted, model and, where there are runs, measured (NaN without)
     by : what tells the curves of one model apart, such as its device; the colour stays the model's
-    words : what the panel is of, above it
-    fitted_to : workers beyond which the price of a message is extrapolated: grey ground
+    words : what the panel is of, above it, where a lone curve is named too
+    fitted_to : workers, one number or more, that the price of a message was timed on: outside of
+        them it is extrapolated, on grey ground
     """
     check_axes(ax, "draw_models")
     table = filled(table, NEEDED | {by: "which curve"}, "draw_models", "sweep(...)")
-    if fitted_to is not None and not (is_number(fitted_to) and fitted_to > 0):
+    timed = np.atleast_1d(np.array([] if fitted_to is None else fitted_to, object))
+    if not all(is_number(each) and each > 0 for each in timed):
         got = shown(fitted_to)
-        raise ValueError(f"draw_models: fitted_to: expected a number of workers, got {got}")
+        raise ValueError(f"draw_models: fitted_to: expected numbers of workers, got {got}")
     lowest, highest = table["n_workers"].min(), table["n_workers"].max()
-    if fitted_to is not None and fitted_to < highest:
-        ax.axvspan(fitted_to, highest * 1.1, color=GROUND, lw=0, zorder=0)
+    if fitted_to is not None:
+        shade_untimed(ax, timed, lowest, highest)
     names = list(dict.fromkeys(table[by]))
     colours, ends = looks(list(dict.fromkeys(table["model"]))), {}
     for name, look in looks(names).items():
@@ -52,8 +55,10 @@ def draw_models(
     spec = ax.get_subplotspec()
     if spec is None or spec.is_first_col():
         ax.set_ylabel("scaling factor")
-    ax.text(0, 1.02, words, transform=ax.transAxes, va="bottom", fontsize=small())
-    name_ends(ax, ends)
+    if len(names) == 1:  # a lone name would take its room from the panel beside it
+        words = ": ".join(filter(None, [words, short(names[0], 24)]))
+    ax.text(0, 1.02, words, transform=ax.transAxes, va="bottom", fontsize=small(), parse_math=False)
+    name_ends(ax, ends if len(names) > 1 else {})
     return ax
 
 
