@@ -177,13 +177,20 @@ def hidden(run) -> pd.DataFrame:
 def answered(peers: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a cross_check in which a tool answered, each reason of a tool once.
 
-    Raises ValueError where none did, with what each of them said.
+    Raises ValueError where none did: how to have them where none is installed, which is optional,
+    else with what each of them said.
     """
     found = peers[peers["theirs_ms"].notna()].drop_duplicates(["tool", "why"])
+    if found.empty and (peers["version"] == "not installed").all():
+        raise ValueError(
+            "optional: HTA and TraceLens would set their breakdown of this trace beside ours; "
+            "neither is installed here. pip install HolisticTraceAnalysis TraceLens in another environment "
+            "(HTA needs pandas below 3), and name its Python: peer_python=, PEERS in notebook 01"
+        )
     if found.empty:
         said = peers[["tool", "why"]].drop_duplicates().to_numpy()
         told = "; ".join(f"{tool}: {why}" for tool, why in said)
-        raise ValueError(f"no other tool answered. {told}")
+        raise ValueError(f"optional: no other tool could tell its breakdown of this trace. {told}")
     columns = ["tool", "quantity", "ours_ms", "theirs_ms", "difference_ms", "why"]
     return found[columns].set_index(["tool", "quantity"])
 

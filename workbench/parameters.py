@@ -12,6 +12,10 @@ from pathlib import Path
 
 from .checks import shown
 
+# Texts that may be words, such as a venue, a collective or a model: a folder that happens to be
+# named like one is not meant.
+_WORDS = frozenset({"MODEL", "OP", "SIZES", "VENUE"})
+
 
 @dataclass
 class Defaults:
@@ -34,16 +38,17 @@ def defaults(namespace: Mapping) -> Defaults:
 def settle(notebook: str, known: Defaults, namespace: dict) -> dict:
     """Return the recipe of a notebook's figures: its name, and its parameters that are plain.
 
-    A text given for a path becomes a Path in the namespace. `figures.save` takes the recipe and
-    `figures.rebuild` follows it. Raises ValueError for a parameter that the notebook does not have,
-    and for a text where it has a number or the other way round.
+    A text given for a path becomes a Path in the namespace; in the recipe one becomes a Path that
+    names something there, so that `figures.rebuild` finds it from any folder. `figures.save` takes
+    the recipe. Raises ValueError for a parameter that the notebook does not have, and for a text
+    where it has a number or the other way round.
     """
     if not known.settled:
         _refuse_unknown(notebook, known, namespace)
     known.settled = True
     for name, default in known.values.items():
         namespace[name] = _like(name, namespace[name], default)
-    told = {name: namespace[name] for name in known.values if name != "FIGURES"}
+    told = {name: _found(name, namespace[name]) for name in known.values if name != "FIGURES"}
     return {
         "notebook": notebook,
         "parameters": {name: value for name, value in told.items() if _is_plain(value)},
@@ -76,6 +81,19 @@ def _like(name: str, value, default):
     if isinstance(default, str | Path) and not isinstance(value, str | Path | None):
         raise ValueError(f"{name}: expected a text such as {str(default)!r}, got {shown(value)}")
     return value
+
+
+def _found(name: str, value):
+    """Return a text as a Path where it names something there, and is no word of ours."""
+    word = name in _WORDS and not Path(str(value)).suffix
+    return Path(value) if isinstance(value, str) and not word and _exists(value) else value
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):  # too long for a name, or with a null in it
+        return False
 
 
 def _is_plain(value) -> bool:

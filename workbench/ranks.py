@@ -244,7 +244,8 @@ def check(infos: list[dict]) -> None:
         if rank is None and len(infos) > 1:
             raise ValueError(
                 f"{info['file']}: no rank in the file nor in its name, and there are {len(infos)} "
-                "files. Put rank<N> into each file's name"
+                "files. Put rank<N> into each file's name where they are of several ranks; if they "
+                "are recordings of one worker, name one file"
             )
         seen[rank] = info["file"]
 

@@ -8,11 +8,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from .checks import shown
 from .iterations import gradients, iterations
+from .tables import GRADIENTS, check
 from .timeline import Scenario
 from .units import format_seconds
 
@@ -105,17 +108,56 @@ def scenario_of(run, all_reduce, n_workers: int, fusion, sizes=None) -> Scenario
 
     run : a Run that holds a backward pass
     all_reduce, n_workers, fusion : as Scenario takes them
-    sizes : gradients' sizes (name, nbytes; backward order) where the trace has none
+    sizes : table of gradients' sizes (name, nbytes; backward order) where the trace has none, such
+        as `sizes_of("resnet50", models)`
 
     Gradients and the end of backward are those of `gradients(run)`, T1 that of `one_worker(run)`.
-    Raises ValueError where the run has no gradients, or does not tell their sizes or T1.
+    Raises ValueError where the run has no gradients, does not tell their sizes or T1, or sizes are
+    no such table, or of another number of gradients.
     """
+    if not isinstance(sizes, pd.DataFrame | None):
+        raise ValueError(
+            "sizes: expected a table with columns name and nbytes (bytes), a row a gradient in "
+            f"backward order, got {type(sizes).__name__}; pass table[['name', 'nbytes']]"
+        )
     ready = gradients(run, sizes)
     unknown = int(ready["nbytes"].isna().sum())
     if unknown:
         raise ValueError(
             f"run: {run.name}: {unknown} of {len(ready)} gradients have no size. Record with "
-            "torch.profiler.profile(record_shapes=True), or pass sizes=, the model's own"
+            "torch.profiler.profile(record_shapes=True), or pass the model's own: sizes=, SIZES in "
+            "notebook 00"
         )
     backward_s = ready["ready_s"].iloc[-1]
     return Scenario(ready, one_worker(run).seconds, backward_s, n_workers, all_reduce, fusion)
+
+
+def sizes_of(named, models: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the sizes of gradients (name, nbytes; backward order) that a name stands for.
+
+    named : a model of `models`, a CSV with columns name and nbytes (bytes), or None for none
+    models : model, name, nbytes, a row a gradient, as data/models/gradients.csv
+
+    Raises ValueError for a name that is neither, a CSV without these columns, or a size that is
+    no number of bytes.
+    """
+    if named is None:
+        return None
+    known = models["model"].unique().tolist()
+    if named in known:
+        return models.loc[models["model"] == named, ["name", "nbytes"]].reset_index(drop=True)
+    if not isinstance(named, str | Path) or not Path(named).is_file():
+        raise ValueError(
+            f"sizes: expected a CSV with columns name and nbytes, or one of {', '.join(known)}; "
+            f"got {shown(named)}"
+        )
+    needed = {column: GRADIENTS[column] for column in ("name", "nbytes")}
+    table = check(pd.read_csv(named, comment="#"), needed, str(named))[list(needed)]
+    whole = pd.to_numeric(table["nbytes"], errors="coerce")
+    if not (whole.gt(0) & whole.mod(1).eq(0)).all():
+        wrong = table["nbytes"][~(whole.gt(0) & whole.mod(1).eq(0))]
+        raise ValueError(
+            f"{named}: nbytes: expected whole bytes above 0, got {shown(wrong.iloc[0])} in row "
+            f"{wrong.index[0]}"
+        )
+    return table.assign(name=table["name"].astype("str"), nbytes=whole.astype("int64"))

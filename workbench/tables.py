@@ -44,7 +44,7 @@ COLLECTIVES = {
     "wait_s": "s from the first to the last rank's arrival",
     "transfer_s": "s from the last arrival to the end",
 }
-GRADIENTS = {
+GRADIENTS = {  # gradients(run) adds ready_min_s and ready_max_s, over its ranks and iterations
     "name": "gradient's name, or its number in backward order",
     "nbytes": "bytes on the wire, <NA> when unknown",
     "ready_s": "s since backward began; non-decreasing",
