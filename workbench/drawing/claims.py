@@ -56,5 +56,6 @@ def draw_claims(ax: Axes, table: pd.DataFrame, within: float = OFF) -> Axes:
 def _wrapped(claim: str, letters: int) -> str:
     """Return a claim whole, on as few lines as it takes, all about as long."""
     claim = short(claim, 4 * letters)
-    even = len(claim) / math.ceil(len(claim) / letters)
-    return "\n".join(textwrap.wrap(claim, min(letters, math.ceil(1.15 * even))))
+    n_lines = math.ceil(len(claim) / letters)
+    tried = (textwrap.wrap(claim, width) for width in range(-(-len(claim) // n_lines), len(claim)))
+    return "\n".join(next((lines for lines in tried if len(lines) <= n_lines), [claim]))
