@@ -7,6 +7,7 @@ from conftest import ROOT, complete, launched
 
 from workbench import evidence
 from workbench.costs import Link, Ring
+from workbench.crosscheck import cross_check
 from workbench.fusion import DDPBuckets, OneMessage
 from workbench.iterations import gradients, iterations, medians
 from workbench.timeline import Scenario, predict
@@ -128,13 +129,23 @@ def test_communication_that_was_not_recorded_is_not_called_none(shared):
 
 
 def test_only_tools_that_answer_are_shown():
-    columns = ["tool", "quantity", "ours_ms", "theirs_ms", "difference_ms", "why"]
-    rows = [("A", "idle", 1.0, 2.0, 1.0, "later"), ("A", "window", 1.0, 2.0, 1.0, "later")]
-    absent = [("B", "idle", 1.0, pd.NA, pd.NA, "not there")]
+    columns = ["tool", "version", "quantity", "ours_ms", "theirs_ms", "difference_ms", "why"]
+    rows = [("A", "1", what, 1.0, 2.0, 1.0, "later") for what in ("idle", "window")]
+    absent = [("B", "not installed", "idle", 1.0, pd.NA, pd.NA, "not there")]
+    failed = [("C", "failed", "idle", 1.0, pd.NA, pd.NA, "broken")]
     found = evidence.answered(pd.DataFrame(rows + absent, columns=columns))
     assert found.index.tolist() == [("A", "idle")]
-    with pytest.raises(ValueError, match="no other tool answered. B: not there"):
-        evidence.answered(pd.DataFrame(absent, columns=columns))
+    with pytest.raises(ValueError, match="no other tool could .*B: not there; C: broken"):
+        evidence.answered(pd.DataFrame(absent + failed, columns=columns))
+
+
+def test_tools_that_are_not_installed_are_an_option_and_no_failure():
+    peers = cross_check(next((RUNS / "transformer-cpu-1").glob("*.json.gz")))
+    if (peers["version"] != "not installed").any():
+        pytest.skip("HTA or TraceLens is installed here")
+    with pytest.raises(ValueError, match="^optional: HTA and TraceLens .*PEERS") as error:
+        evidence.answered(peers)
+    assert "importable" not in str(error.value) and "no other" not in str(error.value)
 
 
 def test_messages_stand_beside_their_price(pair):

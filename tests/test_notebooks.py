@@ -10,9 +10,11 @@ import nbformat
 import pandas as pd
 import pytest
 from nbclient.exceptions import CellExecutionError
+from papermill.translators import PythonTranslator
 from run_notebooks import NOTEBOOKS, execute
 from test_lanes import HTML, two_steps
 
+from workbench.figures import rebuild
 from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets
 from workbench.recorded import scenario_of
@@ -45,7 +47,28 @@ def complaints(done) -> str:
 
 def said(done) -> str:
     """All that is shown as text."""
-    return "\n".join(output.get("data", {}).get("text/plain", "") for output in outputs(done))
+    return "\n".join(map(output_text, outputs(done)))
+
+
+def output_text(output) -> str:
+    return output.get("text", "") + output.get("data", {}).get("text/plain", "")
+
+
+def edited(path: Path, **lines: str) -> nbformat.NotebookNode:
+    """The notebook after what README advises: lines of its cell of parameters written anew."""
+    notebook = nbformat.read(path, as_version=4)
+    (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
+    for name, value in lines.items():
+        before = re.findall(rf"^{name} = .*$", cell.source, re.M)
+        cell.source = cell.source.replace(before[0], f"{name} = {value}")
+        assert len(before) == 1, name
+    return notebook
+
+
+def told(folder: Path, name: str) -> dict:
+    """What a saved figure's files say, but for what may differ from run to run."""
+    receipt = json.loads((folder / f"{name}.receipt.json").read_text())
+    return {key: receipt[key] for key in ("recipe", "inputs", "parameters", "caption", "alt")}
 
 
 def test_there_are_notebooks():
@@ -60,6 +83,8 @@ def test_it_runs_from_another_folder_and_saves_its_figures(path, tmp_path):
     done = execute(path, cwd=tmp_path / "elsewhere", timeout=120, parameters=figures)
     assert complaints(done) == ""
     assert "NaN" not in said(done) and "Empty DataFrame" not in said(done)
+    tables = [output.get("data", {}).get("text/html", "") for output in outputs(done)]
+    assert not re.findall(r"[^>]*[^>.]\.\.\.</td>", "".join(tables)), "a reason that is cut"
     assert {file.suffix for file in (tmp_path / "figures").iterdir()} >= ALWAYS
     assert not list((tmp_path / "elsewhere").iterdir()), "a notebook leaves nothing where it runs"
 
@@ -68,7 +93,7 @@ def test_it_runs_from_another_folder_and_saves_its_figures(path, tmp_path):
 def test_an_unknown_parameter_is_an_error_that_names_the_known_ones(tmp_path):
     with pytest.raises(CellExecutionError, match="unknown parameter RUNS; did you mean RUN") as e:
         execute(START, cwd=tmp_path, parameters={"RUNS": "here"})
-    assert "It has RUN, SWEEP, BACKWARD" in str(e.value)
+    assert "It has RUN, SWEEP, SIZES" in str(e.value)
 
 
 @pytest.mark.slow
@@ -98,7 +123,69 @@ def test_the_forecast_is_about_the_gradients_of_the_run_that_is_named(shared, tm
     expected = predict(scenario_of(load_run(run), fit.model, 64, DDPBuckets())).scaling_factor
     found = pd.read_csv(tmp_path / "scaling.csv").set_index(["fusion", "n_workers"])
     assert found.loc[("DDP buckets", 64), "scaling_factor"] == pytest.approx(expected)
-    assert "the run's own gradients" in (tmp_path / "scaling.caption.txt").read_text()
+    assert "gradients of old-format-resnet50" in (tmp_path / "scaling.caption.txt").read_text()
+    assert "below 2 MiB: price extrapolated" in (tmp_path / "scaling.caption.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "figure"),
+    [(START, "scaling"), (TIME, "run-timeline"), (PRICE, "price-of-a-link")],
+    ids=["00", "01", "02"],
+)
+def test_a_run_and_timings_count_alike_by_hand_as_text_or_path_and_by_papermill(
+    path, figure, shared, tmp_path
+):
+    run = shared / "traces" / "kineto" / "rccl-generic-names"
+    sweep = NOTEBOOKS.parent / "data" / "runs" / "gloo-sweep" / "all_reduce.csv"
+    ways = {"text": "{!r}", "path": "Path({!r})"}
+    for way, form in ways.items():
+        values = {"RUN": run, "SWEEP": sweep, "VENUE": "ieee", "FIGURES": tmp_path / way}
+        lines = {k: form.format(str(v)) if k != "VENUE" else repr(v) for k, v in values.items()}
+        nbformat.write(edited(path, **lines), tmp_path / "mine.ipynb")
+        execute(tmp_path / "mine.ipynb", cwd=tmp_path, timeout=120)
+    execute(path, parameters=values | {"FIGURES": tmp_path / "papermill"}, timeout=120)
+    found = [told(tmp_path / way, figure) for way in (*ways, "papermill")]
+    assert found[0] == found[1] == found[2]
+    recipe = found[0]["recipe"]
+    assert recipe["parameters"]["VENUE"] == "ieee" and {"RUN", "SWEEP"} <= set(recipe["paths"])
+    read = " ".join(found[0]["inputs"])
+    assert ("resnet_act" if path == TIME else "all_reduce.csv") in read and "published" not in read
+    assert path == PRICE or "rccl-generic-names" in found[0]["caption"]
+    csv = [(tmp_path / way / f"{figure}.csv").read_bytes() for way in (*ways, "papermill")]
+    assert csv[0] == csv[1] == csv[2]
+    again = rebuild(tmp_path / "text" / f"{figure}.receipt.json", RUN=run)
+    assert not again["moved"].any(), again.to_string()
+
+
+@pytest.mark.slow
+def test_the_models_sizes_make_the_forecast_of_a_trace_without_sizes_its_own(shared, tmp_path):
+    run = shared / "traces" / "kineto" / "ddp-resnet50-2gpu"
+    given = {"RUN": run, "SIZES": "resnet50", "FIGURES": tmp_path}
+    done = execute(START, parameters=given)
+    assert "Scenario: 161 gradients, 97.5 MiB" in said(done)
+    assert "gradients of ddp-resnet50-2gpu" in told(tmp_path, "scaling")["caption"]
+    table = pd.read_csv(NOTEBOOKS.parent / "data" / "models" / "gradients.csv", comment="#")
+    table[table["model"] == "vgg16"].to_csv(tmp_path / "vgg.csv")
+    done = execute(START, parameters=given | {"SIZES": tmp_path / "vgg.csv"})
+    assert "expected 161 gradients as in the trace, got 32" in said(done)
+    done = execute(START, parameters=given | {"SIZES": None})
+    assert "161 of 161 gradients have no size" in said(done) and "SIZES in notebook" in said(done)
+
+
+@pytest.mark.slow
+def test_sizes_that_were_not_timed_and_prices_not_determined_are_told(tmp_path):
+    sweep = read_measurements(NOTEBOOKS.parent / "data/published/nccl_32gpu_100gbit_ring.csv")
+    sweep[sweep["nbytes"] >= 2**25].to_csv(tmp_path / "large.csv", index=False)
+    done = execute(START, parameters={"SWEEP": tmp_path / "large.csv", "FIGURES": tmp_path})
+    words = "messages below 32 MiB: price extrapolated"
+    scenario = next(text for text in map(output_text, outputs(done)) if "Scenario:" in text)
+    assert words in scenario and "alpha: not determined by these timings" in scenario
+    assert words in told(tmp_path, "scaling")["caption"]
+    picture = (tmp_path / "scaling.svg").read_text()
+    assert words in picture and "published gradients" in picture
+    label = re.search(r"against ([^.]*)\.", told(tmp_path, "scaling")["alt"])[1]
+    assert label.startswith("number of workers") and "gradients" not in label
 
 
 @pytest.mark.slow
@@ -142,6 +229,33 @@ def test_its_parameters_stand_in_one_cell_and_are_settled_in_the_next(path):
     assert any(line.startswith("FIGURES = None") for line in lines)
     settled = f'RECIPE = settle("{path.stem}", DEFAULTS, globals())'
     assert code[at + 1].source.splitlines()[0] == settled
+
+
+@EACH
+def test_it_asks_for_none_and_never_compares_with_what_its_parameters_were(path):
+    assert not any("DEFAULTS.values" in source for source in cells(path, "code"))
+
+
+@pytest.mark.parametrize("path", PATHS[:3], ids=[path.stem for path in PATHS[:3]])
+def test_papermill_knows_every_parameter(path):
+    notebook = nbformat.read(path, as_version=4)
+    (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
+    known = {parameter.name for parameter in PythonTranslator.inspect(cell)}
+    assert known == set(re.findall(r"^([A-Z_]+)", cell.source, re.M))
+    assert {"RUN", "SWEEP", "VENUE", "FIGURES"} <= known
+
+
+@pytest.mark.parametrize("path", PATHS[:3], ids=[path.stem for path in PATHS[:3]])
+def test_its_answer_says_that_it_is_about_what_is_shipped(path):
+    answer = re.search(r"\*\*Answer.*?\*\*", cells(path, "markdown")[0], re.S)[0]
+    assert re.match(r"\*\*Answer, for (what is|the) shipped", answer)
+    assert "stay those" in cells(path, "markdown")[0]
+
+
+@pytest.mark.parametrize("path", PATHS[:3], ids=[path.stem for path in PATHS[:3]])
+def test_every_figure_of_it_is_drawn_for_the_venue(path):
+    calls = re.findall(r"\bpaper\(([^)]*)", "\n".join(cells(path, "code")))
+    assert calls and all(call.startswith("VENUE") for call in calls)
 
 
 @EACH

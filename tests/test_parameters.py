@@ -63,3 +63,19 @@ def test_the_folder_of_figures_is_no_part_of_a_recipe():
     space = {"FIGURES": None, "RUN": "a"}
     known = defaults(space)
     assert settle("x", known, space | {"FIGURES": "/elsewhere"})["parameters"] == {"RUN": "a"}
+
+
+def test_a_text_that_names_what_is_there_is_a_path_in_the_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("myrun", "resnet50", "ieee"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sizes.csv").write_text("name,nbytes\n")
+    space = {"RUN": None, "ALONE": None, "SIZES": None, "OP": None, "VENUE": "ieee"}
+    space["DEFAULTS"] = defaults(space)
+    given = {"RUN": "myrun", "ALONE": "nowhere", "SIZES": "resnet50", "OP": ""}
+    recipe = settle("x", space["DEFAULTS"], space | given)
+    expected = {"RUN": Path("myrun"), "ALONE": "nowhere", "SIZES": "resnet50", "OP": ""}
+    assert recipe["parameters"] == expected | {"VENUE": "ieee"}
+    recipe = settle("x", space["DEFAULTS"], space | {"SIZES": "sizes.csv", "RUN": "a" * 9000})
+    assert recipe["parameters"]["SIZES"] == Path("sizes.csv")
+    assert recipe["parameters"]["RUN"] == "a" * 9000

@@ -10,7 +10,8 @@ from conftest import ROOT, complete, launched
 from workbench.costs import Link, Ring
 from workbench.fusion import DDPBuckets, OneMessage
 from workbench.iterations import gradients, iterations
-from workbench.recorded import Absent, one_worker, or_why, plain_iterations, scenario_of
+from workbench.recorded import Absent, one_worker, or_why, plain_iterations, scenario_of, sizes_of
+from workbench.tables import GRADIENTS
 from workbench.timeline import predict
 from workbench.traces import load_run
 
@@ -110,6 +111,55 @@ def test_sizes_of_the_model_stand_in_for_those_the_trace_lacks(shared):
     sizes = table[table["model"] == "resnet50"]
     made = scenario_of(run, COST, 8, DDPBuckets(), sizes=sizes)
     assert made.gradients["nbytes"].sum() == 4 * 25_557_032
+
+
+def test_sizes_come_by_a_models_name_or_from_a_table_in_a_file(shared, tmp_path):
+    models = pd.read_csv(ROOT / "data" / "models" / "gradients.csv", comment="#")
+    named = sizes_of("resnet50", models)
+    assert named["nbytes"].sum() == 4 * 25_557_032 and named["name"].iloc[0] == "fc.bias"
+    named.assign(note="mine").to_csv(tmp_path / "mine.csv", index=False)
+    for given in (str(tmp_path / "mine.csv"), tmp_path / "mine.csv"):
+        pd.testing.assert_frame_equal(sizes_of(given, models), named)
+    assert sizes_of(None, models) is None
+    run = load_run(shared / "traces" / "kineto" / "ddp-resnet50-2gpu")
+    assert len(scenario_of(run, COST, 8, DDPBuckets(), named).gradients) == 161
+    with pytest.raises(ValueError, match="expected 161 gradients as in the trace, got 32"):
+        scenario_of(run, COST, 8, DDPBuckets(), sizes_of("vgg16", models))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name,bytes\na,4\n", "missing column nbytes"),
+        ("name,nbytes\na,4\nb,many\n", "nbytes: expected whole bytes above 0, got 'many' in row 1"),
+        ("name,nbytes\na,4.5\n", "nbytes: expected whole bytes above 0, got 4.5 in row 0"),
+        ("name,nbytes\na,\n", "nbytes: expected whole bytes above 0, got nan in row 0"),
+    ],
+)
+def test_a_file_that_tells_no_sizes_says_what_it_lacks(text, why, tmp_path):
+    models = pd.DataFrame({"model": ["net"], "name": ["a"], "nbytes": [4]})
+    (tmp_path / "sizes.csv").write_text(text)
+    with pytest.raises(ValueError, match=why):
+        sizes_of(tmp_path / "sizes.csv", models)
+
+
+@pytest.mark.parametrize("named", ["resnet5", 4, ["net"], ""])
+def test_sizes_by_a_name_that_nobody_knows_name_those_known(named):
+    models = pd.DataFrame({"model": ["net", "other"], "name": "a", "nbytes": 4})
+    with pytest.raises(ValueError, match="a CSV .*name and nbytes, or one of net, other"):
+        sizes_of(named, models)
+
+
+@pytest.mark.parametrize("sizes", [pd.Series([4, 8]), [4, 8], "resnet50"])
+def test_sizes_that_are_no_table_are_refused_with_the_columns_that_one_has(sizes, lone):
+    with pytest.raises(ValueError, match="columns name and nbytes .*, a row a gradient .*, got"):
+        scenario_of(lone, COST, 8, DDPBuckets(), sizes=sizes)
+
+
+def test_the_columns_that_a_run_adds_to_its_gradients_are_told(lone):
+    extra = set(gradients(lone)) - set(GRADIENTS)
+    told = (ROOT / "data" / "README.md").read_text().split("### GRADIENTS")[1].split("###")[0]
+    assert extra and all(f"`{column}`" in told for column in extra)
 
 
 def test_a_sentence_stands_in_the_place_of_what_cannot_be_computed(lone):

@@ -111,8 +111,9 @@ def test_no_rank_anywhere_is_noted_and_kept_as_unknown(write_trace):
 
 def test_several_files_without_rank_are_refused(write_trace):
     paths = [write_trace(WORK, f"{name}.json") for name in "ab"]
-    with pytest.raises(ValueError, match=r"Put rank<N> into each file's name"):
+    with pytest.raises(ValueError, match=r"Put rank<N> into each file's name") as error:
         load_run(paths)
+    assert "recordings of one worker, name one file" in str(error.value)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -184,8 +184,9 @@ def answered(peers: pd.DataFrame) -> pd.DataFrame:
     if found.empty and (peers["version"] == "not installed").all():
         raise ValueError(
             "optional: HTA and TraceLens would set their breakdown of this trace beside ours; "
-            "neither is installed here. pip install HolisticTraceAnalysis TraceLens in another environment "
-            "(HTA needs pandas below 3), and name its Python: peer_python=, PEERS in notebook 01"
+            "neither is installed here. pip install HolisticTraceAnalysis TraceLens in another "
+            "environment (HTA needs pandas below 3), and name its Python: peer_python=, PEERS in "
+            "notebook 01"
         )
     if found.empty:
         said = peers[["tool", "why"]].drop_duplicates().to_numpy()
