@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_timeline import scenario
 
 from workbench.costs import BatchTime, Link, Ring
-from workbench.scaling import SCALING, strong_scaling, weak_scaling, with_compute
+from workbench.scaling import SCALING, beside_measured, strong_scaling, weak_scaling, with_compute
 from workbench.timeline import predict
 
 COUNTS = [1, 2, 4, 16]
@@ -104,3 +105,17 @@ def test_what_is_no_scenario_or_no_list_of_workers_is_named():
         strong_scaling(predict(scenario()), [2], lambda n: 1.0)
     with pytest.raises(ValueError, match=r"n_workers: expected a list of them, got 4; \[1, 2, 4\]"):
         strong_scaling(scenario(), 4, lambda n: 1.0)
+
+
+def test_measured_iterations_stand_beside_predictions_with_their_own_compute():
+    # measured alone in 5 s, half of the scenario's 10: as strong scaling by hand above, 7 s exposed
+    told = pd.DataFrame({"n_workers": [1, 2, 1], "iteration_s": [5.0, 16.0, 5.0]})
+    found = beside_measured(scenario(), told)
+    assert found["predicted_s"].tolist() == pytest.approx([5, 12, 5])
+    assert found["error"].tolist() == pytest.approx([0, -0.25, 0])
+    (row,) = beside_measured(scenario(), told[told["n_workers"] == 2]).to_dict("records")
+    assert row["predicted_s"] == pytest.approx(15) and row["scaling_factor"] == pytest.approx(
+        10 / 15
+    )
+    with pytest.raises(ValueError, match="measured: missing column iteration_s"):
+        beside_measured(scenario(), told.drop(columns="iteration_s"))

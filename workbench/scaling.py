@@ -8,6 +8,7 @@ import pandas as pd
 
 from .checks import check_callable, one_number, shown
 from .schedules.scenario import Scenario, check_scenario
+from .tables import check
 from .timeline import predict, sweep
 
 SCALING = {
@@ -81,4 +82,24 @@ def with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
         gradients=table.assign(**times),
         one_worker_s=float(one_worker_s),
         backward_s=scenario.backward_s * factor,
+    )
+
+
+def beside_measured(scenario: Scenario, measured: pd.DataFrame) -> pd.DataFrame:
+    """Return measured iteration times with what the scenario predicts for as many workers.
+
+    measured : n_workers and iteration_s (s). Its rows of one worker, where there are any, tell T1
+        as their median, for that of a trace holds the profiler's cost
+
+    Adds predicted_s, scaling_factor (of the prediction) and error, predicted / measured - 1.
+    """
+    check(measured, {"n_workers": "workers", "iteration_s": "s an iteration"}, "measured")
+    alone_s = measured.loc[measured["n_workers"] == 1, "iteration_s"].median()
+    mine = with_compute(scenario, alone_s) if alone_s > 0 else scenario
+    found = sweep(mine, n_workers=measured["n_workers"].tolist())
+    predicted_s = found["iteration_s"].to_numpy()
+    return measured.assign(
+        predicted_s=predicted_s,
+        scaling_factor=found["scaling_factor"].to_numpy(),
+        error=predicted_s / measured["iteration_s"].to_numpy() - 1,
     )

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from .style import INK, cues, shades, short
+from .style import INK, cues, refuse_crowd, shades, short
 
 GROUND = "#EFEFEF"  # of what lies outside the measurements
 LINE = 1.2  # from one line of text to the next, in its size
@@ -24,6 +24,7 @@ def looks(names) -> dict[str, dict]:
     Others take the places of known ones that are not there, from the first; a lone one is in ink.
     """
     names = list(map(str, names))
+    refuse_crowd(names, "draw")
     free = [place for place, name in enumerate(KNOWN) if name not in names]
     places = [KNOWN.index(name) if name in KNOWN else -1 for name in names]
     others = (p for p in (*free, *range(len(KNOWN), len(KNOWN) + len(names))))
@@ -97,6 +98,10 @@ def shade_untimed(ax: Axes, timed, lowest: float, highest: float, label: str | N
         ax.axvspan(low, high, color=GROUND, lw=0, zorder=0, label=words)
 
 
-def remark(fig: Figure, words: str):
-    """Write below a figure, small and at the right, what its reader has to know: what is ours."""
-    fig.supxlabel(words, x=0.995, ha="right", fontsize=small(), color=INK, parse_math=False)
+def remark(fig: Figure, *lines: str):
+    """Write below a figure, small and at the right, what its reader has to know: what is ours.
+
+    Empty lines are left out, and a figure without any stays as it is.
+    """
+    if words := "\n".join(filter(None, lines)):
+        fig.supxlabel(words, x=0.995, ha="right", fontsize=small(), color=INK, parse_math=False)
