@@ -1,6 +1,7 @@
 """The widgets of advice: optimisations in any order, settings of fusion, errors told in place."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -154,7 +155,58 @@ def test_a_prediction_is_refused_with_what_to_pass(scenario, explore):
         explore(predict(scenario))
 
 
+@pytest.mark.parametrize("order", [["nothing"], 5, "option-0"])
+def test_an_order_of_no_optimisations_is_refused_and_nothing_moves(scenario, order):
+    explorer = explore_whatif(scenario, OPTIONS)
+    before, state = shown(explorer), explorer.state()
+    with pytest.raises(ValueError, match="restore: order: expected some of option-0, option-1"):
+        explorer.restore({"option-1": False, "order": order})
+    assert shown(explorer) == before and explorer.state() == state
+
+
+def test_a_label_of_nothing_or_of_many_letters_has_a_box_with_a_name(scenario):
+    explorer = explore_whatif(scenario, {"": HalfPrecision(), "x" * 300: FasterLink(2)})
+    assert control(explorer, "option-0").description == "unnamed"
+    assert len(control(explorer, "option-1").description) < 50
+
+
 # --- fusion ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frameworks", [{"optimum": DDPBuckets()}, [DDPBuckets()], 5])
+def test_frameworks_without_labels_of_their_own_are_refused(scenario, frameworks):
+    with pytest.raises(ValueError, match="explore_fusion: frameworks: expected {label: policy}"):
+        explore_fusion(scenario, frameworks=frameworks)
+
+
+def test_the_setting_moves_only_where_it_counts(scenario):
+    explorer = explore_fusion(scenario)
+    moves = {}
+    for policy in control(explorer, "policy").options:
+        control(explorer, "policy").value = policy
+        moves[policy] = not control(explorer, "setting").disabled
+    frameworks = ("PyTorch DDP", "Horovod", "DeepSpeed")
+    assert moves == {"as it is": False, **dict.fromkeys(frameworks, True), "optimum": False}
+    explorer.reset()
+    assert control(explorer, "setting").disabled
+
+
+def test_a_cost_of_ones_own_need_not_be_hashable(scenario):
+    @dataclass
+    class Mine:
+        beta: float = 1e-9
+
+        def __call__(self, nbytes, n_workers):
+            return self.beta * np.asarray(nbytes) + 0.0 * np.asarray(n_workers)
+
+    explorer = explore_fusion(Scenario(**vars(scenario) | {"all_reduce": Mine()}))
+    control(explorer, "policy").value = "optimum"
+    assert "no headroom" in status(explorer)
+
+
+def test_a_static_page_needs_no_link(scenario):
+    plain = Scenario(**vars(scenario) | {"all_reduce": lambda s, n: 1e-3 + 1e-9 * np.asarray(s)})
+    assert "A grid of 10 pictures" in explore_fusion(plain).static().html  # 5 policies, 2 workers
 
 
 def test_fusion_starts_at_the_scenario_itself(scenario):

@@ -7,8 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.costs import Link, Ring
-from workbench.explore import WORKERS, explore_scaling, explore_timeline
+from workbench.costs import Hierarchical, Interpolated, Link, Piecewise, Ring
+from workbench.explore import (
+    WORKERS,
+    explore_fusion,
+    explore_scaling,
+    explore_steps,
+    explore_timeline,
+)
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor
 from workbench.timeline import Scenario, predict, sweep
 from workbench.units import GBIT, MIB, MS, US
@@ -248,11 +254,52 @@ def test_inputs_that_can_be_read_once_are_in_every_receipt(scenario, tmp_path):
     assert list(receipt["inputs"]) == ["input.csv"]
 
 
-def test_a_cost_without_a_link_is_refused(scenario):
-    with pytest.raises(ValueError, match="expected a cost with a link"):
-        explore_timeline(replace(scenario, all_reduce=lambda nbytes, n_workers: nbytes * 0.0))
+def measured() -> pd.DataFrame:
+    """What a ring takes on 2 to 1,024 workers, 1 KiB to 1 GiB."""
+    n, nbytes = (
+        each.ravel() for each in np.meshgrid(2 ** np.arange(1, 11), 2.0 ** np.arange(10, 31))
+    )
+    table = pd.DataFrame({"op": "all_reduce", "n_workers": n, "n_nodes": 1, "nbytes": nbytes})
+    return table.assign(seconds=Ring(Link(ALPHA, BETA))(nbytes, n))
 
 
-def test_a_refused_cost_is_named_by_its_type(scenario):
-    with pytest.raises(ValueError, match="can be changed, such as .*; got function$"):
-        explore_timeline(replace(scenario, all_reduce=lambda nbytes, n_workers: nbytes * 0.0))
+LINKLESS = {
+    "measured": lambda: Interpolated(measured()),
+    "two links": lambda: Hierarchical(Link(1e-6, 1e-11), Link(ALPHA, BETA), 4),
+    "in regimes": lambda: Piecewise(Ring, ALPHA, (BETA, 2 * BETA), (65536.0,)),
+    "a function": lambda: lambda nbytes, n_workers: np.asarray(nbytes) * 1e-9 + 0.0 * n_workers,
+}
+
+
+@pytest.mark.parametrize("cost", LINKLESS)
+@pytest.mark.parametrize("explore", [*EXPLORERS, explore_steps, explore_fusion])
+def test_a_cost_without_one_link_has_the_other_sliders_and_all_buttons(
+    scenario, explore, cost, tmp_path
+):
+    given = replace(scenario, all_reduce=LINKLESS[cost]())
+    explorer = explore(given, folder=tmp_path)
+    assert {"bandwidth", "latency"}.isdisjoint(explorer.state())
+    control(explorer, "workers").value = 64
+    assert f"scaling factor {predict(explorer.scenario).scaling_factor:.3f} at 64" in status(
+        explorer
+    )
+    assert explorer.scenario.all_reduce is given.all_reduce
+    names = {"scenario": given}
+    exec(explorer.code(), names)
+    pd.testing.assert_frame_equal(names["table"], explorer._present().data)
+    names["plt"].close("all")
+    assert "A grid of" in explorer.static({"workers": [8]}).html
+    assert press_save(explorer).startswith("saved")
+
+
+def test_a_function_as_cost_leaves_the_same_receipt_in_every_run(scenario, tmp_path):
+    given = replace(scenario, all_reduce=LINKLESS["a function"]())
+    press_save(explore_timeline(given, folder=tmp_path))
+    receipt = json.loads((tmp_path / "timeline.receipt.json").read_text())
+    assert receipt["parameters"]["all_reduce"] == "<function <lambda>.<locals>.<lambda>>"
+
+
+def test_numbers_of_a_link_have_no_exponent(scenario):
+    slow = Ring(Link(0.05, 1 / (20_000 * GBIT)))
+    told = status(explore_timeline(replace(scenario, all_reduce=slow)))
+    assert told.endswith("; 20,000 Gbit/s, 50,000 us a hop")

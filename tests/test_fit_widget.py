@@ -119,7 +119,7 @@ def test_nothing_written_leaves_the_picture(counts):
     names = ("data", "kind", "method", "weights", "outliers", "sizes")
     values = {name: control(explorer, name).value for name in names}
     with mpl.rc_context(paper(ratio=explorer.ratio)):
-        figure = Figure(layout=explorer.engine)
+        figure = Figure(layout="none")
         explorer.picture(values, set()).draw(figure)
     figure.draw_without_rendering()
     labels = [label for ax in figure.axes for label in (ax.xaxis.label, ax.yaxis.label)]
@@ -169,6 +169,32 @@ def test_a_range_that_cannot_be_fitted_says_so_and_leaves_the_rest(measured):
     control(explorer, "sizes").index = (5, 5)
     assert "not done. ValueError: measurements" in status(explorer)
     assert shown(explorer)[:2] == before[:2]
+
+
+def test_a_size_that_is_not_known_is_refused_as_by_the_fit(measured):
+    measured["nbytes"] = measured["nbytes"].where(measured.index != 3)
+    with pytest.raises(ValueError, match="nbytes of row 3: expected a known number"):
+        explore_fit(measured)
+
+
+def test_a_message_of_no_bytes_is_for_the_fit_to_judge(measured):
+    empty = pd.concat([measured.assign(nbytes=0.0)[:1], measured], ignore_index=True)
+    explorer, fit = explore_fit(empty), fit_all_reduce(empty)
+    assert explorer.fit.model == fit.model
+    assert list(explorer.fit.set_aside["why"]) == list(fit.set_aside["why"])
+
+
+def test_a_static_page_shows_of_other_data_all_sizes(measured):
+    explorer = explore_fit({"few": measured[measured["nbytes"] < MIB], "all": measured})
+    page = explorer.static({"data": ["all"]})
+    assert "ring over 30 points of all, 0 set aside" in page.html
+    assert "sizes as they stand, of other data all" in page.html
+
+
+def test_an_error_that_is_rounding_is_none(measured):
+    seconds = Ring(Link(2e-5, 1e-9))(measured["nbytes"], measured["n_workers"])
+    explorer = explore_fit(measured.assign(seconds=seconds), "measured times, joined")
+    assert "mean error 0 %, worst 0 %" in status(explorer)
 
 
 def test_what_the_fit_warns_of_is_told(measured):

@@ -1,8 +1,10 @@
 """What every explorer has: reset, state, code, a static page, errors in place, names as text."""
 
+import itertools
 import json
 import re
 import threading
+import warnings
 from base64 import b64decode
 from dataclasses import replace
 from html import unescape
@@ -12,12 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from ipywidgets import Checkbox, FloatRangeSlider
+from ipywidgets import Checkbox, FloatRangeSlider, IntSlider
 from PIL import Image
 from test_lanes import HTML as HOSTILE
 from test_lanes import two_steps
 
 from workbench.costs import Link, Ring
+from workbench.drawing.alt import describe
 from workbench.explore import (
     explore_fit,
     explore_fusion,
@@ -33,7 +36,8 @@ from workbench.timeline import Scenario
 from workbench.traces import load_run
 from workbench.units import GBIT, KIB, MIB, MS, US
 from workbench.whatif import AdaptiveFusion, FasterLink, HalfPrecision
-from workbench.widgets.positions import positions
+from workbench.widgets.pictures import drawn
+from workbench.widgets.positions import in_digits, positions
 
 RUN = ROOT / "data" / "runs" / "transformer-cpu-2"
 
@@ -151,6 +155,20 @@ def test_what_is_no_position_is_refused_and_nothing_moves(given, kind):
     assert explorer.state() == before
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "10", None])
+def test_what_is_no_number_is_no_position(given, value):
+    explorer = made(given, "timeline")
+    with pytest.raises(ValueError, match="restore: bandwidth: it has no position"):
+        explorer.restore({"bandwidth": value})
+
+
+@every_explorer
+@pytest.mark.parametrize("state", [None, 5, ["shown"], "all"])
+def test_what_is_no_state_is_refused_in_words(given, kind, state):
+    with pytest.raises(ValueError, match="restore: expected controls .*; got"):
+        made(given, kind).restore(state)
+
+
 # --- code -----------------------------------------------------------------------------------------
 
 
@@ -257,6 +275,34 @@ def test_a_mistake_in_drawing_is_told_and_the_picture_stays(given, kind, monkeyp
     assert shown(explorer) == before
 
 
+def test_a_warning_of_a_move_is_told_beside_the_numbers(given, monkeypatch):
+    explorer = made(given, "timeline")
+    picture = explorer.picture
+
+    def doubtful(*values):
+        for number in range(5):
+            warnings.warn(f"<b>doubt</b> {number}", stacklevel=1)
+        return picture(*values)
+
+    monkeypatch.setattr(explorer, "picture", doubtful)
+    control(explorer, "workers").value = 4
+    told = control(explorer, "status").value
+    assert told.startswith("scaling factor") and "note: &lt;b&gt;doubt&lt;/b&gt; 2" in told
+    assert "doubt&lt;/b&gt; 3" not in told  # a font without letters warns of each
+
+
+@every_explorer
+def test_the_live_picture_is_told_in_the_words_of_the_figure(given, kind):
+    explorer = made(given, kind)
+    wander(explorer, np.random.default_rng(2))
+    if "not done" in control(explorer, "status").value:
+        explorer.reset()
+    held = control(explorer, "code").value
+    alt = unescape(re.search("wb-alt' hidden>(.*?)</span>", held, re.DOTALL).group(1))
+    with drawn(explorer._present(), explorer._paper) as figure:
+        assert alt == describe(figure)
+
+
 def test_moves_from_two_threads_leave_the_picture_of_where_the_controls_stand(given):
     explorer = made(given, "timeline")
     moves = [
@@ -285,6 +331,40 @@ def cells(page) -> list:
 
 def pixels(png: bytes) -> np.ndarray:
     return np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+
+
+@every_explorer
+def test_every_place_of_a_static_page_is_what_the_explorer_shows_there(given, kind):
+    explorer = made(given, kind)
+    page = explorer.static()
+    data = json.loads(page.html.split('type="application/json">')[1].split("</script>")[0])
+    places = positions(explorer._controls, explorer.grid)
+    wanted = list(itertools.product(*places.values()))
+    assert len(wanted) == len(data["cells"])
+    for at in np.random.default_rng(4).choice(len(wanted), 4, replace=False):
+        explorer.reset()
+        explorer.restore(dict(zip(places, wanted[at], strict=True)))
+        number, _, words, below, why = data["cells"][at]
+        image, *told = shown(explorer)
+        assert ("not done" in told[1]) == bool(why)
+        if not why:
+            assert [below, words] == told
+            off = np.abs(pixels(b64decode(data["pictures"][number])) - pixels(image))
+            assert (off > 25).mean() < 2e-3  # a palette of few colours rounds some edges of text
+
+
+@pytest.mark.parametrize("positions", [None, 5, "ten", ["ten"], [(1.0, 2.0)], [float("nan")]])
+def test_what_are_no_positions_of_a_grid_are_refused(given, positions):
+    with pytest.raises(ValueError, match="static: bandwidth: .* position"):
+        made(given, "timeline").static({"bandwidth": positions})
+
+
+def test_of_too_many_positions_those_kept_are_spread_evenly(given):
+    step = IntSlider(3000, 0, 4999)
+    found = positions({"step": step}, {"step": None})["step"]
+    gaps = np.diff(found)
+    assert len(found) == 60 and {0, 3000, 4999} <= set(found)
+    assert gaps.max() < 2.1 * 4999 / 59  # the place where it stands is moved in
 
 
 @every_explorer
@@ -366,6 +446,15 @@ def test_a_page_finds_an_explorer_by_its_model(given):
         static_of("none")
     with pytest.raises(ValueError, match="static: expected controls step.*got 'speed'"):
         explorer.static({"speed": [1]})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0."), (1e-5, "0.00001"), (0.00123456, "0.00123"), (12.34, "12.3"), (999.9, "1000."),
+     (1000.0, "1,000"), (50_000.0, "50,000"), (10.0, "10"), (0.1, "0.1")],
+)  # fmt: skip
+def test_numbers_have_three_digits_and_no_exponent(value, text):
+    assert in_digits(value) == text.rstrip(".")
 
 
 # --- names from files -----------------------------------------------------------------------------

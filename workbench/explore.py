@@ -12,13 +12,15 @@ kernel, and `static().save("page.html")`.
 
 from .figures import draw_scaling, draw_timeline
 from .timeline import Scenario, predict, sweep
-from .widgets.advice import explore_fusion, explore_whatif
-from .widgets.base import Picture, static_of
+from .widgets.base import static_of
 from .widgets.code import drawn
 from .widgets.fits import explore_fit
+from .widgets.fusion import explore_fusion
+from .widgets.pictures import Picture, amid
 from .widgets.runs import explore_run
 from .widgets.scenarios import AS_GIVEN, WORKERS, ScenarioExplorer, parameters, words
 from .widgets.steps import explore_steps
+from .widgets.whatif import explore_whatif
 
 __all__ = [
     "explore_fit",
@@ -37,9 +39,10 @@ def explore_timeline(
 ) -> ScenarioExplorer:
     """Show draw_timeline of a scenario, with sliders for its link, its fusion and its workers.
 
-    The first picture is that of `scenario` itself. "Save figure" writes `name`.pdf, .svg, .csv and
-    .receipt.json with figures.save, which takes `folder` and `inputs`. Raises what save raises for
-    them, and ValueError when the scenario's all_reduce has no link to change.
+    The first picture is that of `scenario` itself. Sliders of the link are there where its
+    all_reduce has one: not for measured times or for a price in regimes. "Save figure" writes
+    `name`.pdf, .svg, .csv and .receipt.json with figures.save, which takes `folder` and `inputs`.
+    Raises what save raises for them, and ValueError for what is no scenario.
     """
     return ScenarioExplorer(scenario, _timeline, name, folder, inputs)
 
@@ -65,7 +68,11 @@ def explore_scaling(
 
 def _timeline(scenario: Scenario, policies: dict, values: dict) -> Picture:
     prediction = predict(scenario)
-    draw = lambda figure: draw_timeline(figure.subplots(), prediction)  # noqa: E731
+    place = {"left": 0.14, "right": 0.95, "bottom": 0.19, "top": 0.9}
+
+    def draw(figure):
+        amid(draw_timeline(figure.subplots(gridspec_kw=place), prediction))
+
     code = "prediction = predict(explored)\ntable = prediction.timeline\n"
     code += drawn("draw_timeline(ax, prediction)")
     return Picture(draw, prediction.timeline, words(prediction), parameters(scenario), code=code)
@@ -76,7 +83,11 @@ def _scaling(scenario: Scenario, policies: dict, fitted_to: int | None) -> Pictu
     data = sweep(scenario, fusion=list(policies.values()), n_workers=workers)
     data = data.assign(fusion=[label for label in policies for _ in workers])
     marks = {"fitted_to": fitted_to, "at": scenario.n_workers}
-    draw = lambda figure: draw_scaling(figure.subplots(), data, "fusion", **marks)  # noqa: E731
+    place = {"left": 0.14, "right": 0.96, "bottom": 0.18, "top": 0.92}
+
+    def draw(figure):
+        draw_scaling(figure.subplots(gridspec_kw=place), data, "fusion", **marks)
+
     own = {label: "scenario.fusion" for label in policies if label == AS_GIVEN}
     curves = {label: repr(policy) for label, policy in policies.items()} | own
     code = [

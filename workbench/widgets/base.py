@@ -5,60 +5,32 @@ comes back. What goes wrong is told beside the buttons, for an error in a callba
 one. A page moves controls in threads of its own: one at a time is followed.
 """
 
-import io
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from threading import RLock
 from weakref import WeakValueDictionary
 
-import matplotlib as mpl
-import numpy as np
-import pandas as pd
 from ipywidgets import HTML, Button, Dropdown, HBox, Image, Layout, VBox
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from traitlets import TraitError
 
 from ..checks import shown
-from ..drawing.alt import describe
 from ..drawing.receipts import save, target
 from ..drawing.style import paper
 from .code import written
 from .memory import swept
 from .page import CODE, COPY
-from .positions import axis, differs, in_words, positions
-from .static import Cell, Static, palette, static_page
+from .pictures import Picture, cell_of, drawn, png_of
+from .positions import axis, differs, extent, in_words, positions, put
+from .static import Static, static_page
 
 CONTROL = {"style": {"description_width": "11em"}, "layout": {"width": "40em"}}
+NOTES = 3  # of a move, that are told: a font without letters has one for each
 _LIVE: "WeakValueDictionary[str, Explorer]" = WeakValueDictionary()
 _ONE_AT_A_TIME = RLock()  # settings of Matplotlib and controls that follow others are shared
-
-
-@dataclass(frozen=True)
-class Picture:
-    """What one setting shows.
-
-    draw : draws it into a figure
-    data : the table drawn, for the CSV
-    words : a sentence with the numbers
-    parameters : what the receipt tells of the setting
-    below : HTML that stands below the picture
-    code : Python text that makes the same from what was given
-    found : what the explorer has as an attribute while the picture stands
-    """
-
-    draw: Callable
-    data: pd.DataFrame
-    words: str
-    parameters: dict = field(default_factory=dict)
-    below: str = ""
-    code: str = ""
-    found: dict = field(default_factory=dict)
 
 
 class Explorer(VBox):
@@ -68,15 +40,15 @@ class Explorer(VBox):
     that no longer stand where they started; and, in `follow(moved)`, what the `late` controls offer
     when others moved.
 
-    ratio, engine : height over width of the figure, and what lays it out
+    ratio : height over width of the figure
     given : what `code` starts from
     late : the controls that follow others, in order
-    grid : positions of a static page by control, the most telling first; None for all it offers
+    grid : positions of a static page by control, the most telling first; None for all it offers;
+        controls that are not there do not count
     follows : what that page says of the controls that follow its own, as `placed` lets them
     """
 
     ratio = paper()["figure.figsize"][1] / paper()["figure.figsize"][0]
-    engine = "constrained"
     given = "scenario, as it was given to the explorer"
     late: tuple = ()
     grid: Mapping = {}
@@ -134,10 +106,7 @@ class Explorer(VBox):
         """
         with _ONE_AT_A_TIME:
             before = self.state()
-            unknown = [name for name in state if name not in before]
-            if unknown:
-                expected = ", ".join(before)
-                raise ValueError(f"restore: expected controls {expected}; got {shown(unknown[0])}")
+            _check_names("restore", state, before)
             try:
                 self._go(state)
             except ValueError:
@@ -151,7 +120,8 @@ class Explorer(VBox):
 
     def code(self) -> str:
         """Return Python text that makes the present scenario, table and figure again."""
-        return written(self.given, self._present().code)
+        with _ONE_AT_A_TIME:
+            return written(self.given, self._present().code)
 
     def static(self, grid: Mapping | None = None) -> Static:
         """Return HTML that needs no kernel: a grid of positions, all else as it stands now.
@@ -163,7 +133,9 @@ class Explorer(VBox):
         is no control.
         """
         with _ONE_AT_A_TIME:
-            return self._static(self.grid if grid is None else grid)
+            if grid is None:
+                grid = {name: each for name, each in self.grid.items() if name in self._controls}
+            return self._static(grid)
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -173,10 +145,13 @@ class Explorer(VBox):
                 self._show(lambda: self._followed({name}))
 
     def _show(self, action):
-        """Do it and tell the outcome; an error in a callback would otherwise go unseen."""
+        """Do it and tell the outcome: errors and warnings in a callback would go unseen."""
         try:
-            with swept():
-                self._status.value = action()
+            with swept(), warnings.catch_warnings(record=True) as doubts:
+                warnings.simplefilter("always", UserWarning)
+                told = action()
+            notes = dict.fromkeys(f"<br>note: {escape(str(each.message))}" for each in doubts)
+            self._status.value = told + "".join([*notes][:NOTES])
         except Exception as error:
             text = escape(f"{type(error).__name__}: {error}")
             self._status.value = f'<b style="color: #B00020">not done. {text}</b>'
@@ -187,12 +162,12 @@ class Explorer(VBox):
 
     def _follow(self, moved: set):
         """Let the late controls follow, without a redraw."""
-        extents = {name: _extent(self._controls[name]) for name in self.late}
+        extents = {name: extent(self._controls[name]) for name in self.late}
         with self._hushed():
             self.follow(moved)
         for name, before in extents.items():
             row = self._rows[name]
-            if isinstance(row, HBox) and _extent(self._controls[name]) != before:
+            if isinstance(row, HBox) and extent(self._controls[name]) != before:
                 row.children = ()  # made anew: a page keeps a slider's first end for its End key
                 row.children = (self._controls[name],)
 
@@ -204,7 +179,7 @@ class Explorer(VBox):
             with self._hushed():
                 for name in group:
                     if name in state and differs(state[name], self._controls[name].value):
-                        _put(self._controls[name], state[name], name)
+                        put(self._controls[name], state[name], name)
                         moved.add(name)
             if moved:
                 self._follow(moved)
@@ -220,25 +195,20 @@ class Explorer(VBox):
     def _redraw(self) -> str:
         picture = self._present()
         text = written(self.given, picture.code)
-        with mpl.rc_context(self._paper):
-            png = io.BytesIO()
-            figure = _figure(picture, self.engine)
-            figure.savefig(png, format="png", pil_kwargs={"compress_level": 1})
-        self._image.value = png.getvalue()
+        png, alt = png_of(picture, self._paper)
+        self._image.value = png
         self._below.value = picture.below
-        # describe(figure) would draw it once more, at every move
-        self._code.value = CODE.format(code=escape(text), alt=escape(picture.words))
+        self._code.value = CODE.format(code=escape(text), alt=escape(alt))
         for name, value in picture.found.items():
             setattr(self, name, value)
         return escape(picture.words)
 
     def _save(self) -> str:
         picture = self._present()
-        with mpl.rc_context(self._paper):
-            figure = _figure(picture, self.engine)
         parameters = picture.parameters | {"code": written(self.given, picture.code)}
-        path = save(figure, data=picture.data, parameters=parameters, caption=picture.words,
-                    **self._target)  # fmt: skip
+        with drawn(picture, self._paper) as figure:
+            path = save(figure, data=picture.data, parameters=parameters, caption=picture.words,
+                        **self._target)  # fmt: skip
         receipt = path.with_name(f"{self._target['name']}.receipt.json")
         files = json.loads(receipt.read_text(encoding="utf-8"))["written"]
         names = ", ".join([path.name, *sorted({*files} - {path.name}), receipt.name])
@@ -247,6 +217,9 @@ class Explorer(VBox):
     def _present(self, values: dict | None = None) -> Picture:
         values = self.state() if values is None else values
         return self.picture(values, self.moved(values))
+
+    def _at_place(self, values: dict) -> Picture:
+        return self._present(self.placed(values))
 
     # --- what stands there ------------------------------------------------------------------------
 
@@ -273,15 +246,13 @@ class Explorer(VBox):
         return HBox([control]) if made_anew else control
 
     def _static(self, wanted: Mapping) -> Static:
-        unknown = [name for name in wanted if name not in self._controls]
-        if unknown:
-            expected = ", ".join(self._controls)
-            raise ValueError(f"static: expected controls {expected}; got {shown(unknown[0])}")
+        _check_names("static", wanted, self._controls)
         places = positions(self._controls, wanted)
-        cells = [
-            self._cell(self.placed(self.state() | dict(zip(places, values, strict=True))))
+        found = (
+            self.state() | dict(zip(places, values, strict=True))
             for values in itertools.product(*places.values())
-        ]
+        )
+        cells = [cell_of(partial(self._at_place, values), self._paper) for values in found]
         if all(cell.why for cell in cells):
             raise ValueError(f"static: no position can be shown. {cells[0].why}")
         axes = [axis(self._controls[name], each) for name, each in places.items()]
@@ -291,21 +262,6 @@ class Explorer(VBox):
             for name, each in rest.items()
         }
         return static_page(axes, cells, fixed, self._target["name"])
-
-    def _cell(self, values: dict) -> Cell:
-        """Return what stands at a place of the grid, or why nothing can."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the place, not of the page
-                picture = self._present(values)
-                with mpl.rc_context(self._paper):
-                    figure = _figure(picture, self.engine)
-                    figure.canvas.draw()
-                    png = palette(np.asarray(figure.canvas.buffer_rgba()))
-                    alt = describe(figure)  # last: it leaves an empty canvas
-        except Exception as error:
-            return Cell(why=f"Cannot be shown here. {type(error).__name__}: {error}")
-        return Cell(png, alt, escape(picture.words), picture.below)
 
 
 def static_of(model_id: str) -> str:
@@ -323,24 +279,10 @@ def named(widget, name: str):
     return widget.add_class(name)
 
 
-def _figure(picture: Picture, engine: str) -> Figure:
-    """A fresh figure outside pyplot, which would keep every one of them alive."""
-    figure = Figure(layout=engine)
-    FigureCanvasAgg(figure)
-    picture.draw(figure)
-    return figure
-
-
-def _put(control, value, name: str):
-    """Move a control; ValueError where it has no such position."""
-    try:
-        control.value = tuple(value) if isinstance(control.value, tuple) else value
-    except TraitError:
-        pass
-    if differs(control.value, tuple(value) if isinstance(control.value, tuple) else value):
-        raise ValueError(f"restore: {name}: it has no position {shown(value)}")
-
-
-def _extent(control):
-    """Return what a control can be moved to."""
-    return getattr(control, "options", None) or control.max
+def _check_names(caller: str, given, controls: Mapping):
+    """Raise ValueError for what is no mapping of controls."""
+    is_mapping = isinstance(given, Mapping)
+    unknown = [name for name in given if name not in controls] if is_mapping else [given]
+    if unknown:
+        expected = ", ".join(controls)
+        raise ValueError(f"{caller}: expected controls {expected}; got {shown(unknown[0])}")

@@ -16,8 +16,10 @@ from ..figures import draw_fit, draw_residuals
 from ..fitting.diagnostics import curves, left_out, residuals
 from ..fitting.regression import Fit, fit_collective
 from ..tables import MEASUREMENTS, check
-from .base import CONTROL, Explorer, Picture
+from .base import CONTROL, Explorer
 from .code import call
+from .pictures import Picture, amid
+from .positions import in_digits
 
 KINDS = {
     "ring": Ring,
@@ -107,13 +109,14 @@ class FitExplorer(Explorer):
     late = ("sizes",)
     grid = {"kind": None, "data": None, "outliers": None}
     ratio = 1.0
-    engine = "none"  # axes that stay in place, drawn in half the time
 
     def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple, several: bool):
         self._tables, self._kinds, self._op = tables, kinds, op
         self._sources = {
             label: f"measurements[{label!r}]" if several else "measurements" for label in tables
         }
+        if len(tables) > 1:
+            self.follows = {"sizes": "as they stand, of other data all"}
         if not set(kinds.values()) <= set(KINDS.values()):
             self.given = "measurements and kinds, as they were given to the explorer"
         self._fitted = lru_cache(maxsize=64)(self._fit)
@@ -138,6 +141,13 @@ class FitExplorer(Explorer):
             sizes.options = edges
             sizes.index = (0, len(edges) - 1)
 
+    def placed(self, values: dict) -> dict:
+        """Return a place of a static page: of another table all its sizes, as when it is chosen."""
+        if values["data"] == self._controls["data"].value:
+            return values
+        edges = _edges(self._tables[values["data"]], self._op)
+        return values | {"sizes": (edges[0][1], edges[-1][1])}
+
     def picture(self, values: dict, moved: set) -> Picture:
         """Return the picture of the fit that the controls ask for."""
         fit, notes = self._fitted(**values)
@@ -145,8 +155,7 @@ class FitExplorer(Explorer):
         worst, mean = (np.abs(errors["relative_error"]).agg(which) for which in ("max", "mean"))
         words = (
             f"{values['kind']} over {len(errors)} points of {values['data']}, "
-            f"{len(fit.set_aside)} set aside: mean error {100 * mean:.3g} %, "
-            f"worst {100 * worst:.3g} %"
+            f"{len(fit.set_aside)} set aside: mean error {_percent(mean)}, worst {_percent(worst)}"
         )
         out = left_out(fit)[["nbytes", "n_workers", "seconds", "why"]]
         return Picture(
@@ -174,7 +183,10 @@ class FitExplorer(Explorer):
     def _fit(self, data, kind, method, weights, outliers, sizes) -> tuple[Fit, list[str]]:
         """Return the fit and what was warned of; sizes outside the range join those set aside."""
         table = self._tables[data]
-        outside = (table["op"] == self._op) & ~table["nbytes"].between(*sizes)
+        sized = (table["op"] == self._op) & (
+            table["nbytes"] > 0
+        )  # the others are the fit's to judge
+        outside = sized & ~table["nbytes"].between(*sizes)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fit = fit_collective(
@@ -188,6 +200,10 @@ class FitExplorer(Explorer):
         rest = table[outside].assign(why="size not chosen").astype({"why": "str"})
         aside = pd.concat([fit.set_aside, rest])
         return replace(fit, set_aside=aside), [str(each.message) for each in caught]
+
+
+def _percent(share: float) -> str:
+    return f"{in_digits(round(100 * share, 3))} %"  # what is less is rounding
 
 
 def _edges(table: pd.DataFrame, op: str) -> list[tuple[str, float]]:
@@ -210,12 +226,11 @@ def _html(card: pd.DataFrame) -> str:
 
 
 def _draw(figure, fit: Fit, table: pd.DataFrame, errors: pd.DataFrame):
-    left, right = 0.18, 0.95
-    place = {"left": left, "right": right, "bottom": 0.13, "top": 0.83, "hspace": 0.1}
+    place = {"left": 0.18, "right": 0.95, "bottom": 0.13, "top": 0.83, "hspace": 0.1}
     above, below = figure.subplots(2, 1, height_ratios=(2.4, 1), gridspec_kw=place)
     draw_residuals(below, errors)
     draw_fit(above, fit, table, card=False)
     size_axis(below, table["nbytes"].min(), table["nbytes"].max())
-    above.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
+    amid(above)
     above.set_xlabel("")
     above.tick_params(labelbottom=False)

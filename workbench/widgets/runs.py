@@ -11,8 +11,10 @@ from ..drawing.style import short
 from ..iterations import iterations
 from ..lanes import Lanes, lanes
 from ..units import format_seconds
-from .base import CONTROL, Explorer, Picture
+from .base import CONTROL, Explorer
 from .code import call, drawn
+from .pictures import Picture, amid
+from .positions import in_digits
 
 ALL = "all"
 
@@ -31,7 +33,6 @@ def explore_run(run, name="run", folder=None, inputs=()) -> "RunExplorer":
 class RunExplorer(Explorer):
     """Controls for what is looked at of a run, its picture, and what runs longest in it."""
 
-    engine = "none"  # axes that stay in place, drawn in half the time
     given = "run, the Run or its EVENTS, as it was given to the explorer"
     late = ("iteration", "stream")
     grid = {
@@ -99,6 +100,12 @@ class RunExplorer(Explorer):
         )
 
     def _seen(self, values: dict) -> Lanes:
+        low, high = values["shown"]
+        if not low < high:
+            raise ValueError(
+                f"shown: expected low < high in % of the iteration's time, got "
+                f"{in_digits(low)} to {in_digits(high)}; move one end"
+            )
         if values["iteration"] not in self._iterations[values["rank"]]:
             raise ValueError(f"rank {values['rank']} has no iteration {values['iteration']}")
         found = self._lanes(values["rank"], values["iteration"])
@@ -154,7 +161,6 @@ def _table(longest: pd.DataFrame) -> str:
 
 def _draw(figure, seen: Lanes, zoom: tuple):
     longest = max(map(len, seen.spans["lane"].unique()), default=0)  # characters
-    left, right = max(0.22, 0.02 + 0.017 * longest), 0.96
-    place = {"left": left, "right": right, "bottom": 0.19, "top": 0.9}
-    ax = draw_run(figure.subplots(gridspec_kw=place), seen, zoom=zoom)
-    ax.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
+    left = max(0.22, 0.02 + 0.017 * longest)
+    place = {"left": left, "right": 0.96, "bottom": 0.19, "top": 0.9}
+    amid(draw_run(figure.subplots(gridspec_kw=place), seen, zoom=zoom))

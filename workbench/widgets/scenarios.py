@@ -1,18 +1,22 @@
 """Sliders of a scenario: its link, its fusion and its workers, for every widget that has them."""
 
 import math
+import re
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 
 import traitlets
 from ipywidgets import Dropdown, FloatLogSlider, SelectionSlider
 
+from ..drawing.provenance import as_plain
 from ..fusion import DDPBuckets, OneMessage, PerTensor
-from ..schedules.scenario import count
+from ..schedules.scenario import check_scenario, count
 from ..timeline import Prediction, Scenario
 from ..units import GBIT, MIB, US, format_seconds
-from .base import CONTROL, Explorer, Picture
+from .base import CONTROL, Explorer
 from .code import call
+from .pictures import Picture
+from .positions import in_digits
 
 WORKERS = [2**k for k in range(11)]  # 1 to 1,024
 AS_GIVEN = "as given"  # a policy of the scenario's own
@@ -26,22 +30,32 @@ TOLD = {  # the controls, and their tooltips
 
 
 def words(prediction: Prediction) -> str:
-    """Return a prediction in one line, its link among it."""
-    scenario, link = prediction.scenario, prediction.scenario.all_reduce.link
-    speed = f"{1 / link.beta / GBIT:.3g} Gbit/s" if link.beta else "unbounded bandwidth"
+    """Return a prediction in one line, its link among it where its cost has one."""
+    scenario = prediction.scenario
     return (
         f"scaling factor {prediction.scaling_factor:.3f} at "
         f"{count(int(scenario.n_workers), 'worker')}: "
         f"iteration {format_seconds(prediction.iteration_s)}, of which exposed communication "
         f"{format_seconds(prediction.exposed_comm_s)}; "
-        f"{count(len(prediction.timeline), 'message')}; "
-        f"{speed}, {link.alpha / US:.3g} us a hop"
+        f"{count(len(prediction.timeline), 'message')}"
+        + (_price(scenario.all_reduce.link) if has_link(scenario.all_reduce) else "")
     )
+
+
+def _price(link) -> str:
+    speed = f"{in_digits(1 / link.beta / GBIT)} Gbit/s" if link.beta else "unbounded bandwidth"
+    return f"; {speed}, {in_digits(link.alpha / US)} us a hop"
+
+
+def has_link(cost) -> bool:
+    """Whether a cost has one link, whose bandwidth and latency can be changed."""
+    return is_dataclass(cost) and "link" in {field.name for field in fields(cost)}
 
 
 class ScenarioExplorer(Explorer):
     """Sliders of a scenario, a picture of what they say, a line of numbers, "Save figure".
 
+    Bandwidth and latency have sliders where the scenario's all_reduce has one link.
     `scenario` is the scenario of the sliders' present positions; it can be observed.
     drawn(scenario, policies, values) gives its Picture, policies by label, whose code begins where
     `explored` is the scenario; `more` are further controls, above the others.
@@ -51,10 +65,7 @@ class ScenarioExplorer(Explorer):
     grid = {"bandwidth": (1.0, 10.0, 100.0, 400.0), "workers": (8, 32, 128), "fusion": None}
 
     def __init__(self, scenario: Scenario, drawn, name: str, folder, inputs, **more):
-        if not isinstance(scenario, Scenario):
-            advice = "prediction.scenario" if isinstance(scenario, Prediction) else "Scenario(...)"
-            got = type(scenario).__name__
-            raise ValueError(f"explore: expected a Scenario, got {got}; pass {advice}")
+        check_scenario(scenario, "explore")
         self._start, self._drawn = scenario, drawn
         self._wanted = lru_cache(maxsize=8)(self._made)
         super().__init__(more | _controls(scenario), name, folder, inputs)
@@ -71,10 +82,10 @@ class ScenarioExplorer(Explorer):
 
         What nobody moved keeps the start's own value to the last bit.
         """
-        return self._wanted(*(values[name] for name in TOLD))
+        return self._wanted(*((name, values[name]) for name in TOLD if name in values))
 
     def _made(self, *places) -> tuple[Scenario, dict]:
-        values = dict(zip(TOLD, places, strict=True))
+        values = dict(places)
         moved = self.moved(values)
         policies = _policies(self._start, values["bucket"] if "bucket" in moved else None)
         scenario = replace(
@@ -116,26 +127,28 @@ def in_code(start: Scenario, scenario: Scenario, values: dict, moved: set) -> st
 
 def _controls(scenario: Scenario) -> dict:
     """Every slider by name, standing where the scenario does."""
-    cost = scenario.all_reduce
-    if not is_dataclass(cost) or "link" not in {field.name for field in fields(cost)}:
-        raise ValueError(
-            f"all_reduce: expected a cost with a link whose bandwidth and latency can be changed, "
-            f"such as Ring(Link(alpha, beta)); got {type(cost).__name__}"
-        )
-    bandwidth = 1 / cost.link.beta / GBIT if cost.link.beta else 1000.0
     policies = _policies(scenario, None)
     workers = sorted({*WORKERS, int(scenario.n_workers)})
     chosen = next(label for label, policy in policies.items() if policy == scenario.fusion)
-    latency, bucket = cost.link.alpha / US, _buckets(scenario).cap_bytes / MIB
-    return {
-        "bandwidth": _log_slider("bandwidth (Gbit/s)", bandwidth, 0.1, 1000, TOLD["bandwidth"]),
-        "latency": _log_slider("latency (us a hop)", latency, 0.1, 1000, TOLD["latency"]),
+    bucket, link = _buckets(scenario).cap_bytes / MIB, {}
+    if has_link(scenario.all_reduce):
+        latency, bandwidth = in_units(scenario.all_reduce.link, 1000.0)
+        link = {
+            "bandwidth": _log_slider("bandwidth (Gbit/s)", bandwidth, 0.1, 1000, TOLD["bandwidth"]),
+            "latency": _log_slider("latency (us a hop)", latency, 0.1, 1000, TOLD["latency"]),
+        }
+    return link | {
         "bucket": _log_slider("bucket size (MiB)", bucket, 0.25, 256, TOLD["bucket"]),
         "workers": SelectionSlider(options=workers, value=int(scenario.n_workers),
                                    description="workers", tooltip=TOLD["workers"], **CONTROL),
         "fusion": Dropdown(options=list(policies), value=chosen, description="fusion",
                            tooltip=TOLD["fusion"], **CONTROL),
     }  # fmt: skip
+
+
+def in_units(link, most: float) -> tuple[float, float]:
+    """Return latency in us a hop and bandwidth in Gbit/s, which is `most` where it is unbounded."""
+    return link.alpha / US, 1 / link.beta / GBIT if link.beta else most
 
 
 STEP = 0.05  # decades: a step of a logarithmic slider is 12 %
@@ -181,9 +194,13 @@ def _policies(scenario: Scenario, bucket_mib: float | None) -> dict:
 
 def parameters(scenario: Scenario) -> dict:
     """Return what the receipt tells of a scenario: every field but the table of gradients."""
-    values = {field.name: getattr(scenario, field.name) for field in fields(scenario)}
-    return {
-        name: value if is_dataclass(value) or isinstance(value, str | int | float) else repr(value)
-        for name, value in values.items()
-        if name != "gradients"
-    }
+    names = [field.name for field in fields(scenario) if field.name != "gradients"]
+    return {name: _as_told(getattr(scenario, name)) for name in names}
+
+
+def _as_told(value):
+    """Return a value as a receipt holds it, what holds a table or a function in its own words."""
+    try:
+        return as_plain(value, "")
+    except ValueError:
+        return re.sub(" at 0x[0-9a-f]+", "", repr(value))  # that differs from run to run

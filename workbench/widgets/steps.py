@@ -12,8 +12,9 @@ from ..intervals import clip, measure
 from ..schedules.scenario import count
 from ..timeline import Prediction, Scenario, predict
 from ..units import format_seconds
-from .base import CONTROL, Picture
+from .base import CONTROL
 from .code import drawn
+from .pictures import Picture, amid
 from .scenarios import ScenarioExplorer, parameters, words
 
 BRANCHES = {  # of the maximum, in the order in which they win a tie
@@ -36,8 +37,6 @@ def explore_steps(scenario: Scenario, name="steps", folder=None, inputs=()) -> "
 
 class StepExplorer(ScenarioExplorer):
     """Sliders of a step and of a scenario, the timeline so far, and the maximum term by term."""
-
-    engine = "none"  # axes that stay in place, and a third of the time less
 
     late = ("step",)
     grid = {"step": None, "bandwidth": (1.0, 10.0, 100.0, 400.0)}
@@ -106,7 +105,5 @@ def _told(prediction: Prediction, so_far: pd.DataFrame, backward_s: float) -> st
 
 
 def _draw(figure, steps: pd.DataFrame, step: int, backward_s: float):
-    left, right = 0.12, 0.97
-    place = {"left": left, "right": right, "bottom": 0.18, "top": 0.84}  # two rows of legend
-    ax = draw_step(figure.subplots(gridspec_kw=place), steps, step, backward_s)
-    ax.get_legend().set_bbox_to_anchor(((0.5 - left) / (right - left), 1))  # amid the figure
+    place = {"left": 0.12, "right": 0.97, "bottom": 0.18, "top": 0.84}  # two rows of legend
+    amid(draw_step(figure.subplots(gridspec_kw=place), steps, step, backward_s))

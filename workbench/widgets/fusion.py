@@ -1,175 +1,29 @@
-"""Explore what would help: optimisations switched on one by one, and the settings of fusion."""
+"""Explore the settings of fusion: what each loses against the optimum, and the text to paste."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from html import escape
 
 import pandas as pd
 import traitlets
-from ipywidgets import Checkbox, Dropdown, SelectionSlider
+from ipywidgets import Dropdown, SelectionSlider
 
 from ..checks import shown
-from ..drawing.advice import LETTERS, draw_comparison, draw_fusion_curve
+from ..drawing.advice import draw_fusion_curve
 from ..figures import draw_timeline
 from ..fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion
-from ..optimum import headroom, loss_curve, optimal
-from ..schedules.scenario import count
+from ..optimum import loss_curve, optimal
+from ..schedules.scenario import check_scenario, count
 from ..settings import cap_list, variations
 from ..timeline import Prediction, Scenario, predict
-from ..units import GBIT, US, format_seconds
-from ..whatif import Together, ablate, compare
-from .base import CONTROL, Explorer, Picture
-from .code import call, drawn
-from .scenarios import TOLD, WORKERS, in_code, moved_to, parameters
-
-VIEWS = ("one after another", "mean over all orders (Shapley)", "each by itself, in time")
-SWITCHES = 5  # optimisations that a static page switches
-MOST = 6  # optimisations whose every set is predicted between two pictures
-
-
-def explore_whatif(
-    scenario: Scenario, optimisations: dict, name="what-if", folder=None, inputs=()
-) -> "WhatIfExplorer":
-    """Show draw_comparison of the optimisations that are switched on, in the order of switching.
-
-    optimisations : {label: optimisation} as for whatif.ablate; all are on at the start, in the
-        order given
-    name, folder, inputs : as in figures.save, for the button "Save figure"
-
-    The views are those of `ablate` in the order of switching, of `ablate` by Shapley shares (of up
-    to 6), and of `compare` beside the bounds of `headroom`. `explorer.optimisation` is all that is
-    on, for `predict_with(scenario, explorer.optimisation)`. Raises ValueError for what is no
-    scenario, what ablate and save refuse, and no optimisation at all.
-    """
-    _refuse(scenario, "explore_whatif")
-    return WhatIfExplorer(scenario, optimisations, (name, folder, inputs))
-
-
-class WhatIfExplorer(Explorer):
-    """A checkbox an optimisation, how their gains are counted, and the figure of it.
-
-    `optimisation` is what is switched on now, Together; it can be observed.
-    """
-
-    optimisation = traitlets.Any()
-    engine = "none"  # axes that stay in place, drawn in half the time
-    given = "scenario and optimisations, as they were given to the explorer"
-
-    def __init__(self, scenario: Scenario, optimisations: dict, target: tuple):
-        compare(scenario, optimisations)  # refused here, in its words, rather than in a picture
-        self._scenario, self._optimisations = scenario, dict(optimisations)
-        self._labels = {f"option-{i}": label for i, label in enumerate(optimisations)}
-        self._order = list(self._labels)  # of what is on, what was switched on last comes last
-        self.grid = dict.fromkeys([*self._order[:SWITCHES], "view"])
-        self._table = lru_cache(maxsize=256)(self._computed)
-        self._bounds = headroom(scenario)  # whatever is switched on
-        height = 0.95 + 0.15 * (len(self._labels) + 5)  # in: legend and axis, and the rows
-        self._place, self.ratio = _place(list(optimisations), height), height / 3.33
-        view = Dropdown(
-            options=VIEWS, description="gains", tooltip="how gains are counted", **CONTROL
-        )
-        told = "switch it on or off; what is switched on last is added last"
-        boxes = {
-            name: Checkbox(True, description=str(label), tooltip=told, **CONTROL)
-            for name, label in self._labels.items()
-        }
-        super().__init__(boxes | {"view": view}, *target)
-
-    def state(self) -> dict:
-        """Return where every control stands, and the order in which optimisations were added."""
-        return super().state() | {"order": list(self._order)}
-
-    def follow(self, moved: set):
-        """Let what was switched on last come last."""
-        on = [name for name in self._labels if self._controls[name].value]
-        kept = [name for name in self._order if name in on]
-        self._order = kept + [name for name in on if name not in kept]
-
-    def _go(self, state: Mapping):
-        self._order = list(state.get("order", self._order))
-        super()._go(state)
-
-    def picture(self, values: dict, moved: set) -> Picture:
-        """Return the picture of what is on, in the order of switching."""
-        names = [*values["order"], *(name for name in self._labels if name not in values["order"])]
-        order = [self._labels[name] for name in names if values[name]]
-        if not order:
-            raise ValueError("expected at least one optimisation switched on, got none")
-        table, bounds = self._table(tuple(order), values["view"])
-        optimisation = Together(tuple(self._optimisations[each] for each in order))
-        return Picture(
-            lambda figure: draw_comparison(figure.subplots(gridspec_kw=self._place), table, bounds),
-            table,
-            _gained(table, values["view"]),
-            parameters(self._scenario) | {"optimisations": list(map(str, order))} | values,
-            f"Not modelled: {escape(optimisation.assumes)}" if optimisation.assumes else "",
-            self._code_of(order, values["view"]),
-            {"optimisation": optimisation},
-        )
-
-    def _code_of(self, order: list, view: str) -> str:
-        chosen, labels = "optimisations", list(self._optimisations)
-        if order != labels:
-            names = (
-                repr(each)
-                if isinstance(each, str)
-                else f"list(optimisations)[{labels.index(each)}]"
-                for each in order
-            )
-            chosen = f"{{label: optimisations[label] for label in ({', '.join(names)},)}}"
-        compared = {
-            VIEWS[0]: "ablate(scenario, chosen)",
-            VIEWS[1]: 'ablate(scenario, chosen, "shapley")',
-            VIEWS[2]: "compare(scenario, chosen)",
-        }[view]
-        bounds = ", headroom(scenario)" if view == VIEWS[2] else ""
-        return f"""chosen = {chosen}
-optimisation = Together(tuple(chosen.values()))
-table = {compared}
-{drawn(f"draw_comparison(ax, table{bounds})", f"ratio={self.ratio:.2f}")}"""
-
-    def _computed(self, labels: tuple, view: str):
-        """Return the table of the view, and the bounds where it has none of its own."""
-        chosen = {label: self._optimisations[label] for label in labels}
-        if view == VIEWS[2]:
-            return compare(self._scenario, chosen), self._bounds
-        if view == VIEWS[1] and len(chosen) > MOST:
-            raise ValueError(
-                f"expected at most {MOST} optimisations for all their orders, got {len(chosen)}; "
-                "switch some off, or take ablate(..., order='shapley') in a cell"
-            )
-        order = "shapley" if view == VIEWS[1] else "given"
-        return ablate(self._scenario, chosen, order, self._bounds), None
-
-
-def _place(labels: list, height: float) -> dict:
-    """Return where the axes stand in a figure of one column: room for the longest name at left."""
-    letters = max(16, *(min(len(str(label)), LETTERS) for label in labels))
-    left = (0.12 + 0.06 * letters) / 3.33
-    return {"left": left, "right": 0.97, "bottom": 0.44 / height, "top": 1 - 0.5 / height}
-
-
-def _gained(table: pd.DataFrame, view: str) -> str:
-    if view == VIEWS[2]:
-        best = table.loc[table["speedup"].idxmax()]
-        return f"{best['label']} trains most: {best['speedup']:.3f} times the baseline"
-    if view == VIEWS[1]:
-        total = table[table["kind"] == "total"].iloc[0]
-        return (
-            f"all together {1 + total['gain']:.3f} times the baseline; the gains of each by itself "
-            f"would add up to {1 + total['alone']:.3f}"
-        )
-    first, last = table.iloc[0], table[table["kind"] == "optimisation"].iloc[-1]
-    return (
-        f"all together {last['speedup']:.3f} times the baseline: scaling factor "
-        f"{first['scaling_factor']:.3f} to {last['scaling_factor']:.3f}, iteration "
-        f"{format_seconds(first['iteration_s'])} to {format_seconds(last['iteration_s'])}"
-    )
-
-
-# --- fusion ---------------------------------------------------------------------------------------
+from ..units import format_seconds
+from .base import CONTROL, Explorer
+from .code import call
+from .pictures import Picture, amid
+from .positions import differs, in_digits
+from .scenarios import TOLD, WORKERS, has_link, in_code, in_units, moved_to, parameters
 
 AS_IT_IS, OPTIMUM = "as it is", "optimum"
 FRAMEWORKS = {
@@ -199,8 +53,14 @@ def explore_fusion(
     `explorer.scenario` is what stands there now. Raises ValueError for what is no scenario, what
     `loss_curve` and save refuse.
     """
-    _refuse(scenario, "explore_fusion")
-    return FusionExplorer(scenario, frameworks or FRAMEWORKS, (name, folder, inputs))
+    check_scenario(scenario, "explore_fusion")
+    frameworks = frameworks or FRAMEWORKS
+    if not isinstance(frameworks, Mapping) or {AS_IT_IS, OPTIMUM} & set(frameworks):
+        raise ValueError(
+            f"explore_fusion: frameworks: expected {{label: policy}}, no label of them "
+            f"{AS_IT_IS!r} or {OPTIMUM!r}; got {shown(frameworks)}"
+        )
+    return FusionExplorer(scenario, frameworks, (name, folder, inputs))
 
 
 class FusionExplorer(Explorer):
@@ -211,13 +71,12 @@ class FusionExplorer(Explorer):
 
     scenario = traitlets.Any()
     ratio = 1.2
-    engine = "none"
     late = ("setting",)
     grid = {"policy": None, "bandwidth": (1.0, 100.0), "workers": (8, 128)}
     follows = {"setting": "as it stands, of another framework the best"}
 
     def __init__(self, scenario: Scenario, frameworks: dict, target: tuple):
-        self._start, self._frameworks = scenario, frameworks
+        self._start, self._frameworks = scenario, dict(frameworks)
         self._curve = lru_cache(maxsize=64)(self._computed)
         self._best = lru_cache(maxsize=64)(self._optimum)
         policies = [AS_IT_IS, *frameworks, OPTIMUM]
@@ -240,7 +99,7 @@ class FusionExplorer(Explorer):
         at = values["setting"] if label in self._frameworks else None
         if label in self._frameworks and at is None:
             at = _best(curve)
-        best = self._best(base.all_reduce, int(base.n_workers))
+        best = self._best(_place(values))
         now, text = self._chosen(base, label, at, curve, best.scenario)
         prediction = best if now is best.scenario else predict(now)
         return Picture(
@@ -264,6 +123,7 @@ class FusionExplorer(Explorer):
         slider, used = self._controls["setting"], self._controls["policy"].value in self._frameworks
         slider.options = options = _options(sorted(set(curve["value"])))
         slider.index = [value for _, value in options].index(_best(curve)) if used else 0
+        slider.disabled = not used  # no setting counts where no framework fuses
 
     def placed(self, values: dict) -> dict:
         """Return a place of a static page: of another framework its best setting, None."""
@@ -277,15 +137,14 @@ class FusionExplorer(Explorer):
 
     def _curve_of(self, values: dict) -> tuple[str, pd.DataFrame]:
         """Return the framework chosen, or the first, and its loss curve."""
-        base, label = self._base(values), values["policy"]
+        label = values["policy"]
         framework = label if label in self._frameworks else next(iter(self._frameworks))
-        return framework, self._curve(framework, base.all_reduce, int(base.n_workers))
+        return framework, self._curve(framework, _place(values))
 
-    def _computed(self, framework: str, all_reduce, n_workers: int) -> pd.DataFrame:
+    def _computed(self, framework: str, place: tuple) -> pd.DataFrame:
         """Return the loss curve of a framework."""
         policy = self._frameworks[framework]
-        scenario = replace(self._start, all_reduce=all_reduce, n_workers=n_workers)
-        return loss_curve(scenario, policy, NOISE, self._tried(policy))
+        return loss_curve(self._base(dict(place)), policy, NOISE, self._tried(policy))
 
     def _tried(self, policy) -> list | None:
         """Return settings to try: of Horovod, with six cycles at four phases each, but few."""
@@ -294,8 +153,8 @@ class FusionExplorer(Explorer):
         largest = max(each.value for each in variations(self._start.gradients, policy))
         return [4.0**k for k in range(math.ceil(math.log(largest, 4)) + 1)]
 
-    def _optimum(self, all_reduce, n_workers: int) -> Prediction:
-        return predict(optimal(replace(self._start, all_reduce=all_reduce, n_workers=n_workers)))
+    def _optimum(self, place: tuple) -> Prediction:
+        return predict(optimal(self._base(dict(place))))
 
     def _chosen(self, base: Scenario, label: str, at, curve: pd.DataFrame, best: Scenario):
         """Return the scenario with the policy chosen, and what to write for it."""
@@ -329,16 +188,21 @@ with plt.rc_context(paper(ratio={self.ratio})):
     draw_timeline(below, prediction)"""
 
 
+def _place(values: dict) -> tuple:
+    """Return where the controls of the link and the workers stand."""
+    names = ("bandwidth", "latency", "workers")
+    return tuple((name, values[name]) for name in names if name in values)
+
+
 def _best(curve: pd.DataFrame) -> float:
     return curve.loc[curve["iteration_s"].idxmin(), "value"]
 
 
 def _link_controls(scenario: Scenario) -> dict:
     """Return sliders of workers and, where the cost has a link, of bandwidth and latency."""
-    cost, controls = scenario.all_reduce, {}
-    if is_dataclass(cost) and "link" in {field.name for field in fields(cost)}:
-        bandwidth = 1 / cost.link.beta / GBIT if cost.link.beta else BANDWIDTHS[-1]
-        latency = cost.link.alpha / US
+    controls = {}
+    if has_link(scenario.all_reduce):
+        latency, bandwidth = in_units(scenario.all_reduce.link, BANDWIDTHS[-1])
         controls["bandwidth"] = _slider("bandwidth (Gbit/s)", BANDWIDTHS, bandwidth)
         controls["latency"] = _slider("latency (us a hop)", LATENCIES, latency)
     controls["workers"] = _slider("workers", WORKERS, int(scenario.n_workers))
@@ -349,12 +213,12 @@ def _link_controls(scenario: Scenario) -> dict:
 
 def _slider(description: str, values, start) -> SelectionSlider:
     """Return a slider through round values, among which the start stands to the last bit."""
-    options = _options(sorted({*values, start}))
+    options = _options(sorted({start, *(value for value in values if differs(value, start))}))
     return SelectionSlider(options=options, value=start, description=description, **CONTROL)
 
 
 def _options(values) -> list[tuple[str, float]]:
-    return [(f"{value:,.4g}" if value < 1000 else f"{value:,.0f}", value) for value in values]
+    return [(in_digits(value, 4), value) for value in values]
 
 
 def _settings(found: list) -> list[tuple[str, float]]:
@@ -385,14 +249,5 @@ def _to_paste(text: str, curve: pd.DataFrame, framework: str) -> str:
 
 def _draw(figure, curve: pd.DataFrame, at, prediction: Prediction):
     above, below = figure.subplots(2, 1, height_ratios=(1.5, 1), gridspec_kw=PANELS)
-    draw_fusion_curve(above, curve, at)
-    draw_timeline(below, prediction)
-    middle = (0.5 - PANELS["left"]) / (PANELS["right"] - PANELS["left"])
-    for ax in (above, below):
-        ax.get_legend().set_bbox_to_anchor((middle, 1))  # amid the figure
-
-
-def _refuse(scenario, caller: str):
-    if not isinstance(scenario, Scenario):
-        advice = "prediction.scenario" if isinstance(scenario, Prediction) else "Scenario(...)"
-        raise ValueError(f"{caller}: expected a Scenario, got {shown(scenario)}; pass {advice}")
+    amid(draw_fusion_curve(above, curve, at))
+    amid(draw_timeline(below, prediction))
