@@ -14,7 +14,6 @@ import json
 import multiprocessing
 import os
 import platform
-import shutil
 import signal
 import statistics
 import sys
@@ -78,11 +77,17 @@ _COMMENTS = (
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: rounds of blocks, iterations of a profile, s at most a message size."""
+    """How much is measured: rounds of blocks, iterations of a profile, time for messages.
+
+    Each size of message has seconds, or on a slow network as much as the largest takes so many
+    times at least: large messages vary by some 10 % there, for control messages of gloo queue
+    behind data.
+    """
 
     rounds: int = 5
     iterations: int = 20
     seconds: float = 1.0
+    times: int = 10
 
 
 def main() -> None:
@@ -93,13 +98,13 @@ def main() -> None:
     parser.add_argument("--workers", type=numbers)
     parser.add_argument("--models", type=lambda text: text.split(","))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes networks
     if why := missing():
         sys.exit(f"study: {why}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     quick = options.quick
     networks = [NETWORKS[at] for at in options.networks or ([2, 5] if quick else range(6))]
     names = options.models or (["resnet50", "lstm"] if quick else list(models()))
-    effort = Effort(rounds=2, iterations=5, seconds=0.3) if quick else Effort()
+    effort = Effort(rounds=2, iterations=5, seconds=0.3, times=3) if quick else Effort()
     measure(options.out, networks, options.workers or (WORKERS[:1] if quick else WORKERS), names,
             effort)  # fmt: skip
     table = predicted(read_study(options.out))
@@ -122,8 +127,9 @@ def measure(out: Path, networks, counts, names, effort: Effort) -> None:
     for network, n in itertools.product(networks, counts):
         left = [name for name in names if not whole(out, network.name, n, name)]
         if left:
-            with hosts(network, n) as made:
-                started(work, [(r, network, made, left, out, effort) for r in range(n)])
+            with hosts(network, n) as made, tempfile.TemporaryDirectory() as spare:
+                told = network, made, left, out, effort, spare
+                started(work, [(rank, *told) for rank in range(n)])
     notes = json.dumps(about(networks), indent=2)
     (out / "run.json").write_text(notes + "\n", encoding="utf-8")
 
@@ -192,7 +198,7 @@ def wrapper_s(paced: Paced, iterations: int) -> float:
     return statistics.median(a.iteration_s - b.iteration_s for a, b in pairs[_WARM_UP:])
 
 
-def work(rank: int, network: Network, made: list, names: list, out: Path, effort: Effort) -> None:
+def work(rank: int, network: Network, made: list, names: list, out: Path, effort, spare) -> None:
     """Be a worker on a network: time messages, then train models with each policy in turns."""
     begin()
     made[rank].enter()
@@ -205,7 +211,7 @@ def work(rank: int, network: Network, made: list, names: list, out: Path, effort
     timed = len(found(path, network=network.name, n_workers=len(made)))
     workers.meet()  # all have looked before rank 0 writes
     if not timed:
-        time_messages(network, workers, path, effort)
+        time_messages(network, workers, path, effort, spare)
     table = pd.read_csv(path, comment="#")
     for name in names:
         train(network, name, workers, table[table["network"] == network.name], out, effort)
@@ -225,18 +231,16 @@ def serial_gloo(store, rank: int, size: int, timeout) -> ProcessGroupGloo:
     return ProcessGroupGloo(store, rank, size, options)
 
 
-def time_messages(network: Network, workers: Workers, path: Path, effort: Effort) -> None:
+def time_messages(network: Network, workers: Workers, path: Path, effort: Effort, spare) -> None:
     """Add what all-reduces take on a network to collectives.csv."""
-    folder = path.with_name(
-        f".{network.mbit}-{network.delay_us}-{workers.n_workers}-{os.getppid()}"
-    )
-    limits = {"smallest": KIB, "largest": _LARGEST, "tight": _TIGHT, "seconds": effort.seconds}
-    sweep_collectives(folder, **limits, workers=workers)
+    once_s = _LARGEST * 8 / (network.mbit * 1e6)
+    seconds = max(effort.seconds, effort.times * once_s)
+    limits = {"smallest": KIB, "largest": _LARGEST, "tight": _TIGHT, "seconds": seconds}
+    folder = sweep_collectives(f"{spare}/messages", **limits, workers=workers)
     if workers.rank == 0:
         rows = rows_of(folder / "collectives.csv")[list(_COLLECTIVES[1:])]
         rows = [[network.name, *row] for row in rows.itertuples(index=False)]
         append(path, _COLLECTIVES, rows)
-        shutil.rmtree(folder)
     workers.meet()
 
 
