@@ -117,15 +117,31 @@ def hosts(network: Network, n: int) -> Iterator[list[Host]]:
 
 
 def _namespace(stack: contextlib.ExitStack, name: str) -> None:
-    _run(f"ip netns add {name}")
-    stack.callback(_run, f"ip netns delete {name}")
+    with _uninterrupted():  # between the making and the promise to remove
+        _run(f"ip netns add {name}")
+        stack.callback(_remove, name)
+
+
+def _remove(name: str) -> None:
+    with _uninterrupted():
+        _run(f"ip netns delete {name}")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let SIGTERM and SIGINT wait."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _remove_orphans() -> None:
     for line in _run("ip netns list").splitlines():
         name = line.split()[0]
         if name.startswith(_PREFIX + "-") and not Path(f"/proc/{name.split('-')[1]}").exists():
-            _run(f"ip netns delete {name}")
+            _remove(name)
 
 
 def _configure(host: Host) -> None:
