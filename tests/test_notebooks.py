@@ -236,7 +236,7 @@ def test_it_asks_for_none_and_never_compares_with_what_its_parameters_were(path)
     assert not any("DEFAULTS.values" in source for source in cells(path, "code"))
 
 
-@pytest.mark.parametrize("path", PATHS[:3], ids=[path.stem for path in PATHS[:3]])
+@EACH
 def test_papermill_knows_every_parameter(path):
     notebook = nbformat.read(path, as_version=4)
     (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]

@@ -12,15 +12,39 @@ import pytest
 from matplotlib.image import imread
 from run_notebooks import execute
 
-from workbench import tables
+from workbench import (
+    claims,
+    factors,
+    gain,
+    optimum,
+    published,
+    scaling,
+    sensitivity,
+    tables,
+    uncertainty,
+    validation,
+    whatif,
+)
+from workbench.drawing import rebuilding
 from workbench.iterations import gradients
 from workbench.readers.columns import named
+from workbench.schedules import explain
 from workbench.traces import load_run
+from workbench.widgets.base import Explorer
+from workbench.widgets.static import Static
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OF_DATA = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
-TABLES = {name: value for name, value in vars(tables).items() if re.fullmatch("[A-Z]+", name)}
+MADE = (tables, explain, scaling, optimum, whatif, sensitivity, uncertainty, factors, validation,
+        gain, claims, published, rebuilding)  # fmt: skip
+TABLES = {
+    name: value
+    for module in MADE
+    for name, value in vars(module).items()
+    if re.fullmatch("[A-Z]+", name) and isinstance(value, dict)
+    if name not in ("FRAMEWORKS", "SPECIAL", "VARIED", "NAMES", "CAPTIONS", "OURS", "BASELINES")
+}
 
 
 def block(beginning: str) -> str:
@@ -158,3 +182,24 @@ def test_a_table_is_listed_as_it_is_defined(name):
     rows = re.findall(r"^\| (\w+) \| (.*) \|$", section, re.M)
     said = {column: meaning.replace("`<NA>`", "<NA>") for column, meaning in rows[1:]}
     assert said == TABLES[name]
+
+
+def test_what_the_readme_says_of_widgets_and_explanations_exists(at_root):
+    told = set(re.findall(r"explorer\.(\w+)\(\)", README)) | {"state", "restore", "reset"}
+    assert {"code", "static"} <= told
+    assert all(callable(getattr(Explorer, name)) for name in told)
+    assert callable(Static.save)
+    (line,) = re.findall(r"`(print\(\*predict\(here\)[^`]+)`", README)
+    printed, given = io.StringIO(), {}
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example(), "README.md", "exec"), given)
+        exec(line, given)
+    assert "message 0, " in printed.getvalue()
+
+
+def test_every_notebook_has_the_parameters_that_the_readme_says_of_all():
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        (source,) = [c.source for c in cells if "parameters" in c.metadata.get("tags", ())]
+        for name in ("RUN", "SWEEP", "VENUE", "FIGURES"):
+            assert re.search(rf"^{name} = ", source, re.M), f"{path.stem}: {name}"

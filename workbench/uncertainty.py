@@ -38,6 +38,15 @@ BAND = {
     "extrapolated": "times beyond what was measured, the worst message; 1 inside",
     "why": "what is beyond the measurements, empty inside",
 }
+KNEE = {
+    "knee": "workers, with the fitted price",
+    "low": "workers, between which and high the knees of a share of the draws lie",
+    "high": "workers, likewise",
+    "at_least": "bool: high is the last number that was asked for, and may be beyond it; where the "
+    "knee is too there is none up to there",
+    "extrapolated": "of the knee, as in BAND",
+    "why": "likewise; and a price of a hop that is not determined",
+}
 _UP_TO = 2**20  # workers, where nothing else is asked
 
 
@@ -197,12 +206,11 @@ def knee_range(
     rng: np.random.Generator | None = None,
     compute_cv: float | None = None,
 ) -> pd.DataFrame:
-    """Return the knee with its range from the draws, one row.
+    """Return KNEE, the knee with its range from the draws, one row.
 
-    Columns knee, with the fitted price; low and high, between which the knees of a share `level` of
-    the draws lie; at_least, True when high is the last of n_workers and may be beyond; extrapolated
-    and why, of the knee, as in BAND; its gains rest on other numbers of workers, so why also names
-    a price of a hop that is not determined. Arguments as of knee and band.
+    `level` is the share of the draws whose knees lie between low and high. The gains rest on other
+    numbers of workers than the knee, so why also names a price of a hop that is not determined.
+    Arguments as of knee and band.
     """
     counts, tail = _choices(n_workers, threshold), 0.5 - share(level) / 2
     found = Draws(scenario, fit, n_draws, rng, compute_cv)
@@ -214,7 +222,7 @@ def knee_range(
     free = _not_determined(fit)
     why = "; ".join(filter(None, [beyond["why"], free * (free not in beyond["why"])]))
     row = {"knee": best, "low": low, "high": high, "at_least": high == counts[-1]}
-    return pd.DataFrame([row | {"extrapolated": beyond["extrapolated"], "why": why}])
+    return pd.DataFrame([row | {"extrapolated": beyond["extrapolated"], "why": why}])[list(KNEE)]
 
 
 def _knees(counts: np.ndarray, factors: np.ndarray, threshold: float) -> np.ndarray:
