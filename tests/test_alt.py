@@ -161,3 +161,106 @@ def test_gaps_in_a_curve_are_passed_over(ax):
 def test_what_is_no_figure_is_refused(ax):
     with pytest.raises(ValueError, match="describe: expected a Matplotlib Figure, got Axes; pass"):
         describe(ax)
+
+
+# --- figures of others ----------------------------------------------------------------------------
+
+
+def test_a_curve_in_space_is_told_by_its_axes_and_not_by_places_on_the_page():
+    ax = Figure().add_subplot(projection="3d")
+    ax.plot([1, 2], [1, 2], [1, 2], label="path")
+    ax.set(xlabel="x (m)", zlabel="z (m)")
+    assert "z (m) from 1.0 to 2.0. Shown: path." in words(ax)
+
+
+def test_dates_are_told_as_dates(ax):
+    ax.plot(np.array(["2024-01-01", "2024-01-03"], dtype="datetime64[D]"), [1, 2], label="runs")
+    assert "runs from 1 at 2024-01-01 to 2 at 2024-01-03." in words(ax)
+
+
+def test_what_multiplies_the_ticks_is_told_with_them(ax):
+    ax.plot([0, 2e9], [0, 3e-9], label="a")
+    told = words(ax)
+    assert "(\N{MULTIPLICATION SIGN}1e\N{MINUS SIGN}9)" in told
+    assert "(\N{MULTIPLICATION SIGN}1e9)" in told
+
+
+def test_what_a_logarithmic_axis_does_not_show_is_not_told(ax):
+    ax.plot([1, 2, 3, 4], [-1, 2, 3, 0], label="loss")
+    ax.set_yscale("log")
+    assert "loss from 2 at 2 to 3 at 3." in words(ax)
+
+
+def test_a_curve_without_a_number_or_a_neighbour_says_that_nothing_is_seen(ax):
+    ax.plot([1, 2], [np.nan] * 2, label="gone")
+    ax.plot([1, 2, 3], [1, np.inf, 3], label="alone")
+    ax.bar([1], [np.nan], label="none")
+    told = words(ax)
+    assert all(f"{name} without a number" in told for name in ("gone", "alone", "none"))
+
+
+def test_bars_points_and_maps_are_told_by_what_they_reach():
+    fig = Figure()
+    bars, points, image = fig.subplots(1, 3)
+    bars.bar(["a", "b"], [1, 3])
+    points.scatter([1, 2, 3], [4, 6, 5], label="cells")
+    fig.colorbar(image.imshow([[0.25, 0.5], [0.75, 1.0]]), label="load")
+    told = describe(fig)
+    assert "columns: a; b. Shown: bars 1 to 3." in told
+    assert "cells, 3 points, 4 to 6." in told
+    assert "Shown: colours for 0.25 to 1." in told and told.count("colours") == 1
+
+
+def test_many_lines_without_a_name_are_counted(ax):
+    ax.boxplot([[1, 2, 3], [2, 3, 4]])
+    assert words(ax).endswith("Shown: 12 lines.")  # box, median, 2 whiskers and 2 caps each
+
+
+def test_what_is_hidden_is_not_told_and_what_is_inset_is(ax):
+    ax.plot([0, 1], [0, 1], label="seen")
+    ax.plot([0, 1], [5, 6], label="hidden", visible=False)
+    ax.inset_axes([0.5, 0.1, 0.4, 0.4]).plot([0, 1], [7, 8], label="within")
+    ax.secondary_xaxis("top")
+    told = words(ax)
+    assert "Panel 2 of 2" in told and "within from 7" in told and "hidden" not in told
+
+
+def test_a_table_is_told_by_its_cells(ax):
+    ax.set_axis_off()
+    ax.table([["ring of eight", "12.5"]])
+    assert words(ax) == "Written inside: ring of eight."
+
+
+def test_many_panels_are_counted():
+    fig = Figure(figsize=(9, 9))
+    fig.subplots(3, 4)
+    assert describe(fig).endswith("And 4 panels more.")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"$\frac{a}{b}\,\mu s$", "a/b mu s"),
+        (r"$\hat{x}_i \times 2$", "hat x_i times 2"),
+        (r"$\mathdefault{\frac12}$", "1/2"),
+        ("$a$ and $", "$a$ and $"),  # which Matplotlib shows as they are
+        ("a\0b\x1b", "a b"),
+    ],
+)
+def test_mathematics_of_others_and_controls_become_plain(text, expected):
+    assert plain(text) == expected
+
+
+@pytest.mark.parametrize("text", [r"$\frac{$", r"$\nope$", "half \ud800"])
+def test_a_text_that_cannot_be_set_is_named(ax, text):
+    ax.set_xlabel(text)
+    with pytest.raises(ValueError, match="^describe: Matplotlib cannot draw the text '") as error:
+        words(ax)
+    assert "\n" not in str(error.value)
+
+
+def test_ticks_known_by_their_place_only_leave_numbers_plain(ax):
+    ax.plot([0, 1], [0, 1], label="a")
+    ax.set_yticks([0, 1])
+    ax.yaxis.set_major_formatter(lambda value, place: ["0 ms", "1 ms"][place])
+    assert "a from 0 at 0 to 1 at 1" in words(ax)

@@ -313,3 +313,59 @@ def test_boxes_lie_where_the_saved_pdf_has_its_words(good, tmp_path):
 def test_wrong_arguments_are_named(good, wrong):
     with pytest.raises(ValueError, match=f"faults: .*{'Figure' if 'fig' in wrong else 'least_pt'}"):
         faults(**({"fig": good[0]} | wrong))
+
+
+# --- figures of others ----------------------------------------------------------------------------
+
+
+def rows_of(fig) -> list[tuple]:
+    return list(faults(fig).itertuples(index=False, name=None))
+
+
+def test_slanted_labels_side_by_side_are_fine_and_on_one_another_are_not():
+    with mpl.rc_context(paper()):
+        fig = Figure()
+        ax = fig.subplots()
+    ax.bar([f"a longer name {k}" for k in range(6)], range(6))
+    ax.tick_params(axis="x", rotation=40)
+    assert not rows_of(fig)
+    ax.set_xticks(np.linspace(0, 5, 40), ["a longer name"] * 40)
+    assert {what for what, *_ in rows_of(fig)} == {"overlaps"}
+
+
+def test_ticks_of_a_box_in_space_that_are_not_drawn_are_no_fault():
+    ax = Figure(figsize=(4, 4), layout="constrained").add_subplot(projection="3d")
+    ax.plot([1, 2], [1, 2], [1, 2])
+    assert not [row for row in rows_of(ax.figure) if row[0] == "outside"]
+
+
+def test_numbers_on_a_map_of_colours_are_fine():
+    fig = Figure()
+    ax = fig.subplots()
+    ax.pcolormesh([[0.0, 1.0], [2.0, 3.0]])
+    ax.text(0.5, 0.5, "0.0", ha="center")
+    ax.contourf([[0.0, 1.0], [2.0, 3.0]])
+    assert not rows_of(fig)
+
+
+def test_a_legend_of_an_inset_is_named_by_its_panel():
+    fig = Figure()
+    ax = fig.subplots()
+    inset = ax.inset_axes([0.3, 0.3, 0.6, 0.6])
+    inset.plot([0, 1], [0, 1], label="line")
+    inset.legend(loc="center")
+    assert ("hides data", "legend of panel 2", "line") in rows_of(fig)
+
+
+def test_what_is_hidden_needs_no_look_of_its_own():
+    fig = Figure()
+    ax = fig.subplots()
+    ax.plot([0, 1], [0, 1], color="k", label="one")
+    ax.plot([0, 1], [1, 0], color="k", label="other", visible=False)
+    assert not rows_of(fig)
+
+
+def test_text_with_dollars_that_are_no_mathematics_is_measured_as_it_is(good):
+    fig, ax = good
+    ax.set_xlabel("5 $ and $6 $")
+    assert not rows_of(fig)

@@ -221,3 +221,68 @@ def test_figures_are_imported_without_what_executes_notebooks():
     code = "import sys, workbench.figures; print({'nbclient', 'papermill'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "set()\n"
+
+
+# --- receipts that save() never wrote -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"figure": 3}, "figure: expected a text"),
+        ({"figure": "../../up"}, "'../../up.pdf' is no plain file name"),
+        ({"inputs": ["a"]}, "inputs: expected names"),
+        ({"written": None}, "written: expected names"),
+        ({"written": {"/etc/x.pdf": "0"}}, "'/etc/x.pdf' is no plain file name"),
+        ({"recipe": "own"}, "recipe: expected names"),
+        ({"recipe": {"notebook": "own"}}, "parameters: expected names"),
+        ({"recipe": {"notebook": ["own"], "parameters": {}}}, "notebook: expected a text"),
+        ({"recipe": {"notebook": "own", "parameters": {}, "paths": "A"}}, "paths: expected a list"),
+        ({"recipe": {"notebook": "own", "parameters": {}, "paths": ["A"]}}, "A: expected a text"),
+        ({"recipe": {"notebook": "own", "parameters": {}, "paths": [[]]}}, "paths: expected a te"),
+        ({"recipe": {"notebook": "own", "parameters": {3: 1}}}, "3 is no name of a parameter"),
+        ({"inputs": {"x" * 5000 + "/a": "0"}}, "which is not there"),
+    ],
+)
+def test_what_save_never_writes_is_named_before_anything_is_run(place, changes, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=f"rebuild: .*{message}"):
+        rebuild(changed(**changes), notebooks=place)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"tolerance": float("nan")}, "tolerance: expected 0 or more"),
+        ({"tolerance": "1e-9"}, "tolerance: expected 0 or more"),
+        ({"notebooks": 3}, "notebooks: expected a folder, got 3"),
+        ({"TABLE": 3}, "TABLE: expected a path, got 3"),
+    ],
+)
+def test_arguments_are_checked_before_anything_is_run(place, chosen, message):
+    with pytest.raises(ValueError, match=f"rebuild: {message}"):
+        rebuild(RECEIPT, **{"notebooks": place} | chosen)
+
+
+def test_a_receipt_that_no_reader_ends_is_no_receipt(place):
+    Path("deep.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"deep.json: is no receipt"):
+        rebuild("deep.json")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        rebuild("x" * 5000)
+
+
+@pytest.mark.slow
+def test_a_notebook_that_fails_is_told_in_one_sentence(place):
+    receipt = json.loads(RECEIPT.read_text())
+    receipt["recipe"]["parameters"]["TIMES"] = "often"
+    with pytest.raises(
+        ValueError, match="own cannot be run again: ValueError: TIMES: exp"
+    ) as error:
+        rebuild(receipt, notebooks=place)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_notebook_is_named(place):
+    (place / "own.ipynb").write_text('{"cells": 3')
+    with pytest.raises(ValueError, match="own.ipynb: is no notebook"):
+        rebuild(RECEIPT, notebooks=place)

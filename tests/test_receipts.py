@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from workbench.drawing.provenance import REPOSITORY, commit
+from workbench.drawing.provenance import REPOSITORY, by_name, commit, found, relative
 from workbench.drawing.receipts import save
 from workbench.figures import describe, draw_scaling, paper
 
@@ -392,3 +392,112 @@ def test_inputs_of_one_name_are_all_hashed(tmp_path):
     inputs = [tmp_path / "a" / "rank0.json", tmp_path / "b" / "rank0.json"]
     pdf = save(fig, "two", pd.DataFrame({"x": [1]}), tmp_path / "out", inputs=inputs)
     assert list(receipt_of(pdf)["inputs"]) == ["rank0.json", "rank0.json #2"]
+
+
+# --- names, inputs, parameters and texts of any kind ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\0b", "a\ud800", " a", "\t", "a" * 201, "a.pgf", "a.txt"]
+)
+def test_a_name_that_no_file_should_have_is_refused_before_anything_is_written(ax, tmp_path, name):
+    with pytest.raises(ValueError, match="save: name must be a plain file name"):
+        save(ax.figure, name, SCALING, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_may_begin_at_home_and_holds_no_null(ax, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert save(ax.figure, "home", SCALING, "~/figures") == tmp_path / "figures" / "home.pdf"
+    with pytest.raises(ValueError, match="save: folder: a path holds no NUL"):
+        save(ax.figure, "home", SCALING, "fig\0ures")
+
+
+def test_sources_of_a_hostile_table_are_text_and_only_its_head_is_read(ax, tmp_path):
+    told = "<script>alert(1)</script> ]]> &amp;"
+    path = tmp_path / "hostile.CSV"
+    path.write_text(f"\ufeff# source: {told}\n# source:\n#source: tight\nx\n# source: late\n")
+    pdf = save(ax.figure, "hostile", SCALING, tmp_path / "out", [path])
+    assert receipt_of(pdf)["sources"] == {"hostile.CSV": [told, "tight"]}
+    (said,) = ElementTree.parse(pdf.with_suffix(".svg")).iter(
+        "{http://purl.org/dc/elements/1.1/}description"
+    )
+    assert json.loads(said.text)["sources"] == {"hostile.CSV": [told, "tight"]}
+
+
+def test_a_folder_without_a_file_is_no_input(ax, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path)  # not followed: it may lead round
+    with pytest.raises(FileNotFoundError, match="save: inputs: .*in: the folder holds no file"):
+        save(ax.figure, "none", SCALING, tmp_path / "out", [tmp_path / "in"])
+
+
+@pytest.mark.parametrize("path", [os.devnull, "x" * 5000])
+def test_what_is_no_file_is_no_input(ax, tmp_path, path):
+    with pytest.raises(ValueError, match="save: inputs: .* is no file"):
+        save(ax.figure, "none", SCALING, tmp_path / "out", [path])
+
+
+def test_files_of_one_name_are_numbered():
+    paths = [Path("/far", str(k), "trace.json") for k in range(3)]
+    assert list(by_name(paths)) == ["trace.json", "trace.json #2", "trace.json #3"]
+
+
+def test_the_current_folder_is_told_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert relative(Path(".")) == tmp_path.name and found(tmp_path.name) is None
+    assert relative(Path("/")) == "" and found("") is None
+
+
+LOOP: list = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ([1], "parameters: expected {name: value}, got list"),
+        (SCALING, "parameters: expected {name: value}, got DataFrame"),
+        ({"a": LOOP}, "holds itself"),
+        ({"a": np.ma.masked}, r"parameters\['a'\] must be finite numbers"),
+        ({"a": {"b": float("nan")}}, r"parameters\['a'\]\['b'\] must be finite numbers.*got nan"),
+        ({"a": b"x"}, "got bytes"),
+    ],
+)
+def test_parameters_that_are_none_are_named(ax, tmp_path, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        save(ax.figure, "none", SCALING, tmp_path / "out", parameters=parameters)
+    assert not (tmp_path / "out").exists()
+
+
+def test_arrays_of_any_shape_are_plain_parameters(ax, tmp_path):
+    given = {"point": np.array(3), "rows": np.arange(4).reshape(2, 2), "yes": np.True_}
+    pdf = save(ax.figure, "arrays", SCALING, tmp_path, parameters=given)
+    assert receipt_of(pdf)["parameters"] == {"point": 3, "rows": [[0, 1], [2, 3]], "yes": True}
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_no_text_makes_an_svg_that_is_no_xml(ax, tmp_path):
+    ax.set_xlabel("a\0b\x1b ]]> <script>")
+    ax.plot([0, 1], [0, 1], label="c\x0bd", gid="</g>\x01")
+    pdf = save(ax.figure, "controls", SCALING, tmp_path, caption="e\0\ud800\ufffe")
+    svg = ElementTree.parse(pdf.with_suffix(".svg")).getroot()
+    assert svg.find("{http://www.w3.org/2000/svg}desc").text == receipt_of(pdf)["alt"]
+    assert receipt_of(pdf)["caption"] == "e\0\ud800\ufffe"
+
+
+def test_half_a_surrogate_in_the_data_is_written_as_its_escape(ax, tmp_path):
+    pdf = save(ax.figure, "half", pd.DataFrame({"name": ["\ud800"]}), tmp_path)
+    assert pdf.with_suffix(".csv").read_text() == "name\n\\ud800\n"
+
+
+def test_a_figure_that_cannot_be_drawn_writes_nothing(ax, tmp_path):
+    ax.set_title(r"$\frac{$")
+    with pytest.raises(ValueError, match=r"^save bad: Matplotlib cannot draw the text '\$.frac"):
+        save(ax.figure, "bad", SCALING, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_blank_caption_is_none(ax, tmp_path):
+    save(ax.figure, "blank", SCALING, tmp_path, caption=" \n")
+    assert not (tmp_path / "blank.caption.txt").exists()

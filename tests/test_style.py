@@ -4,9 +4,11 @@ import itertools
 import re
 import shutil
 import subprocess
+import warnings
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -22,6 +24,7 @@ from workbench.drawing.style import (
     time_axis,
 )
 from workbench.drawing.venues import VENUES
+from workbench.figures import draw_models, draw_scaling, faults
 from workbench.units import GIB, KIB, MIB
 
 
@@ -182,3 +185,68 @@ def test_a_table_without_a_column_is_refused_by_its_name():
         filled([1], {}, "draw_x", "a table")
     with pytest.raises(ValueError, match="draw_x: expected a Matplotlib Axes first, got Figure"):
         check_axes(Figure(), "draw_x")
+
+
+# --- what tables may hold -------------------------------------------------------------------------
+
+
+def columns(values) -> pd.DataFrame:
+    return pd.DataFrame({"x": pd.Series(values), "name": ["a"] * len(values)})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, np.nan], "draw: x: expected finite numbers, got nan in row 1"),
+        ([np.inf, 1.0], "draw: x: expected finite numbers, got inf in row 0"),
+        (pd.array([1, None], "Int64"), "draw: x: expected finite numbers, got nan in row 1"),
+        (["1", "2"], "draw: x: expected numbers, got '1' in row 0"),
+        ([True, False], "draw: x: expected numbers, got True in row 0"),
+    ],
+)
+def test_a_number_that_cannot_be_drawn_is_named_with_its_row(values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        filled(columns(values), {}, "draw", "a table", ("x",))
+
+
+def test_what_lies_on_a_logarithmic_axis_is_above_zero():
+    with pytest.raises(ValueError, match="expected finite numbers above 0, got 0 in row 1"):
+        filled(columns([1, 0]), {}, "draw", "a table", above_0=("x",))
+
+
+def test_gaps_become_plain_and_plain_tables_stay_as_they_are():
+    found = filled(columns(pd.array([1, None], "Int64")), {}, "draw", "a table", gaps=("x",))
+    assert found["x"].dtype == float and found["x"].isna().tolist() == [False, True]
+    table = columns([1, 2])
+    assert filled(table, {}, "draw", "a table", ("x",)) is table
+
+
+def test_a_row_without_a_name_is_refused_and_numbers_may_be_names():
+    table = columns([1, 2])
+    assert filled(table, {}, "draw", "a table", named=("x",))["x"].tolist() == ["1", "2"]
+    table["name"] = ["a", None]
+    with pytest.raises(ValueError, match="draw: name: expected a name in every row, got none in r"):
+        filled(table, {}, "draw", "a table", named=("name",))
+
+
+NAMED = pd.DataFrame(
+    {"n_workers": [1, 2, 4], "scaling_factor": [1, 0.9, 0.8], "predicted": [1, 0.9, 0.8]}
+)
+
+
+@pytest.mark.parametrize("name", [r"$\frac{$", "$a$", "half \ud800", "a\0b", "x" * 300, "_hidden"])
+def test_a_name_is_text_whatever_it_holds(name):
+    with mpl.rc_context(paper()):
+        scaling, models = Figure().subplots(), Figure().subplots()
+        draw_scaling(scaling, NAMED.assign(who=name), "who")
+        draw_models(models, NAMED.assign(model=name))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        assert not len(faults(scaling.figure)) + len(faults(models.figure))
+
+
+def test_more_curves_than_an_eye_tells_apart_are_refused():
+    many = pd.concat([NAMED.assign(model=f"m{k}") for k in range(25)])
+    for draw in (draw_models, lambda ax, table: draw_scaling(ax, table, "model")):
+        with pytest.raises(ValueError, match="expected at most 24 names.*got 25; select some"):
+            draw(Figure().subplots(), many)

@@ -12,10 +12,12 @@ import nbformat
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from papermill.parameterize import parameterize_notebook
 
 from .checks import shown
+
+__all__ = ["CellExecutionError", "execute"]
 
 
 def execute(
@@ -39,12 +41,19 @@ def execute(
     """
     path = Path(path)
     cwd = path.parent if cwd is None else cwd
-    notebook = _with(nbformat.read(path, as_version=4), path, dict(parameters or {}))
+    notebook = _with(_read(path), path, dict(parameters or {}))
     try:
         return _execute(deepcopy(notebook), cwd, timeout, before, after)
     except (CellTimeoutError, DeadKernelError) as error:
         warnings.warn(f"{path}: once more, after: {str(error).splitlines()[0]}", stacklevel=2)
         return _execute(notebook, cwd, timeout, before, after)
+
+
+def _read(path: Path) -> nbformat.NotebookNode:
+    try:
+        return nbformat.read(path, as_version=4)
+    except (ValueError, AttributeError, KeyError):  # no JSON, or another's
+        raise ValueError(f"{path}: is no notebook; pass a file that ends in .ipynb") from None
 
 
 def _with(notebook: nbformat.NotebookNode, path: Path, parameters: dict) -> nbformat.NotebookNode:

@@ -47,11 +47,26 @@ def draw_comparison(ax: Axes, table: pd.DataFrame, bounds: pd.DataFrame | None =
     check_axes(ax, "draw_comparison")
     columns = set(table) if isinstance(table, pd.DataFrame) else set()
     if "least" in columns:
-        return _draw_shares(ax, filled(table, SHAPLEY, "draw_comparison", "ablate(...)"))
+        return _draw_shares(ax, _added(table, SHAPLEY))
     if "order" in columns:
-        return _draw_waterfall(ax, filled(table, ABLATION, "draw_comparison", "ablate(...)"))
-    table = filled(table, COMPARISON, "draw_comparison", "compare(scenario, {label: optimisation})")
+        return _draw_waterfall(ax, _added(table, ABLATION))
+    table = filled(table, COMPARISON, "draw_comparison", "compare(scenario, {label: optimisation})",
+                   ("iteration_s", "one_worker_s", "exposed_comm_s", "own_cost_s", "speedup"),
+                   ("samples",))  # fmt: skip
     return _draw_times(ax, table, bounds)
+
+
+def _added(table: pd.DataFrame, columns: dict) -> pd.DataFrame:
+    """Return a table of `ablate` that adds something; the baseline gains nothing, and has gaps."""
+    moves = ("gain", "least", "most", "alone")
+    table = filled(
+        table, columns, "draw_comparison", "ablate(...)", gaps=("speedup", "order", *moves)
+    )
+    added = table[table["kind"] == "optimisation"]
+    if added.empty:
+        raise ValueError("draw_comparison: the table adds no optimisation; select at least one")
+    filled(added, columns, "draw_comparison", "ablate(...)", moves)
+    return table
 
 
 def _draw_times(ax: Axes, table: pd.DataFrame, bounds: pd.DataFrame | None) -> Axes:
@@ -225,7 +240,16 @@ def draw_fusion_curve(ax: Axes, curve: pd.DataFrame, at: float | None = None) ->
     at : a value to point out with a dotted line
     """
     check_axes(ax, "draw_fusion_curve")
-    curve = filled(curve, CURVE, "draw_fusion_curve", "loss_curve(scenario)")
+    curve = filled(
+        curve,
+        CURVE,
+        "draw_fusion_curve",
+        "loss_curve(scenario)",
+        ("loss",),
+        ("value",),
+        ("cycle_ms",),
+        ("setting",),
+    ).reset_index(drop=True)
     if at is not None and not (is_number(at) and at > 0):
         raise ValueError(f"draw_fusion_curve: at: expected a value above 0, got {shown(at)}")
     best = curve.loc[curve["loss"].idxmin()]
@@ -291,7 +315,14 @@ def draw_sensitivity(ax: Axes, table: pd.DataFrame) -> Axes:
     table : `sensitivity(scenario)`
     """
     check_axes(ax, "draw_sensitivity")
-    table = filled(table, SENSITIVITY, "draw_sensitivity", "sensitivity(scenario)")
+    table = filled(
+        table,
+        SENSITIVITY,
+        "draw_sensitivity",
+        "sensitivity(scenario)",
+        ("elasticity",),
+        named=("parameter", "method"),
+    )
     table = table.iloc[np.argsort(-table["elasticity"].abs(), kind="stable")]
     values, rows = table["elasticity"].to_numpy(), np.arange(len(table))
     for label, chosen, look in (
@@ -347,7 +378,16 @@ def draw_forecast(
     measured : n_workers and scaling_factor of real runs, drawn as crosses
     """
     check_axes(ax, "draw_forecast")
-    table = filled(table, BAND, "draw_forecast", "band(scenario, fit, n_workers)")
+    table = filled(
+        table,
+        BAND,
+        "draw_forecast",
+        "band(scenario, fit, n_workers)",
+        ("scaling_factor", "low", "high"),
+        ("n_workers",),
+        ("extrapolated",),
+        ("why",),
+    )
     table = table.sort_values("n_workers", ignore_index=True)
     workers, factor = table["n_workers"], table["scaling_factor"]
     ax.fill_between(workers, table["low"], table["high"], color=DARK, alpha=0.4, lw=0,
@@ -365,7 +405,14 @@ def draw_forecast(
     shade_untimed(ax, timed, lowest, highest, "not measured")
     if measured is not None:
         needed = {name: BAND[name] for name in ("n_workers", "scaling_factor")}
-        measured = filled(measured, needed, "draw_forecast: measured", "a table of real runs")
+        measured = filled(
+            measured,
+            needed,
+            "draw_forecast: measured",
+            "a table of real runs",
+            ("scaling_factor",),
+            ("n_workers",),
+        )
         ax.plot(measured["n_workers"], measured["scaling_factor"], "x", color=INK,
                 label="measured", zorder=4)  # fmt: skip
     lows = (
@@ -395,7 +442,9 @@ def _mark_knee(ax: Axes, knee: pd.DataFrame, first: float, last: float):
     first, last : the ends of the axis, beyond which the knee is in words only
     """
     needed = {name: "workers" for name in ("knee", "low", "high")} | {"at_least": "yes or no"}
-    row = filled(knee, needed, "draw_forecast: knee", "knee_range(scenario, fit)").iloc[0]
+    knee = filled(knee, needed, "draw_forecast: knee", "knee_range(scenario, fit)",
+                  above_0=("knee", "low", "high"))  # fmt: skip
+    row = knee.iloc[0]
     knee, low, high = (int(row[name]) for name in ("knee", "low", "high"))
     if row["at_least"] and knee == high:  # where the search ended, not where anything bends
         some = f",\nin some draws from {low:,} on" if low < knee else ""

@@ -5,13 +5,19 @@ import re
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.cbook import is_math_text
+from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import same_color
 from matplotlib.container import BarContainer, Container
+from matplotlib.dates import AutoDateFormatter, ConciseDateFormatter, DateFormatter, num2date
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
-from .style import INK, check_figure
+from .style import INK, check_figure, is_seen, laid_out, panels_of
 
+DATES = (AutoDateFormatter, ConciseDateFormatter, DateFormatter)
 MOST = 8  # entries and rows named; the others are counted
 BEYOND = 0.05  # of a curve's height, by which a turn must lie beyond both ends to be told
 
@@ -25,19 +31,23 @@ def describe(fig: Figure, drawn: bool = False) -> str:
     """
     check_figure(fig, "describe")
     if not drawn:
-        fig.draw_without_rendering()  # tick labels are made while drawing
-    panels = [ax for ax in fig.axes if ax.get_visible()]
-    told = [_panel(ax) for ax in panels]
-    if len(told) > 1:
-        told = [f"Panel {k} of {len(told)}: {words}" for k, words in enumerate(told, start=1)]
+        laid_out(fig, "describe")  # tick labels are made while drawing
+    panels = [ax for ax in panels_of(fig) if ax.get_visible()]
+    told = [_panel(ax) for ax in panels[:MOST]]
+    if len(panels) > 1:
+        told = [f"Panel {k} of {len(panels)}: {words}" for k, words in enumerate(told, start=1)]
+    more = f"And {len(panels) - MOST} panels more." if len(panels) > MOST else ""
     title = plain(fig.get_suptitle())
-    return " ".join(filter(None, [_sentence(title), *told])) or "An empty figure."
+    return " ".join(filter(None, [_sentence(title), *told, more])) or "An empty figure."
 
 
 def plain(text: str) -> str:
     """Return a text on one line, mathematics as plain letters: `$10^{-3}$` is 10^-3."""
-    if text.count("$") >= 2:
-        text = re.sub(r"\\(math\w+|text\w*|operatorname)\b", "", text)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    if is_math_text(text):
+        text = re.sub(r"\\(math\w+|text\w*|operatorname)\b|\\[!^]", "", text)
+        text = re.sub(r"\\[dt]?frac *(\d|{[^{}]*}) *(\d|{[^{}]*})", r"\1/\2", text)
+        text = re.sub(r"\\[ ,:;>]|\\([a-zA-Z]+) *", r" \1 ", text)
         text = re.sub(r"[${}]", "", text.replace(r"\$", "\0")).replace("\0", "$").replace("\\", "")
     return " ".join(text.split())
 
@@ -48,10 +58,16 @@ def _sentence(*parts: str) -> str:
 
 
 def _panel(ax: Axes) -> str:
-    written = [_line_by_line(text.get_text()) for text in ax.texts if text.get_visible()]
+    boxed = [text for each in ax.artists for text in each.findobj(Text)]
+    boxed += [cell.get_text() for table in ax.tables for cell in table.get_celld().values()]
+    seen = [text for text in (*ax.texts, *boxed) if text.get_visible()]
+    written = [_line_by_line(text.get_text()) for text in seen]
     notes = "; ".join(note for note in written if len(re.findall(r"[^\W\d]{2,}", note)) > 1)
     entries = _some([_entry(ax, artist, name) for artist, name in _entries(ax)])
-    title, axes = _sentence(plain(ax.get_title())), _sentence(_axes(ax) if ax.axison else "")
+    title, axes = (
+        _sentence(plain(ax.get_title())),
+        _sentence(_axes(ax) if ax.axison or ax.name == "3d" else ""),
+    )
     shown = _sentence(f"shown: {entries}" if entries else "")
     inside = _sentence(f"written inside: {notes}" if notes else "")
     return " ".join(filter(None, [title, axes, shown, inside]))
@@ -71,6 +87,8 @@ def _some(words: list[str]) -> str:
 
 def _axes(ax: Axes) -> str:
     up, across = _axis(ax.yaxis), _axis(ax.xaxis)
+    if ax.name == "3d":
+        return "; ".join(filter(None, [up, across, _axis(ax.zaxis)]))
     if _is_named(ax.yaxis) and not _is_named(ax.xaxis):
         up, across = across, up
     if not (up and across):
@@ -86,7 +104,7 @@ def _is_named(axis: Axis) -> bool:
     """Whether the ticks are names rather than numbers."""
     ticks = _ticks(axis)
     number = re.compile(r"[-\N{MINUS SIGN}+.]?\d")
-    return bool(ticks) and not all(number.match(tick) for tick in ticks)
+    return bool(ticks) and not _is_dated(axis) and not all(number.match(tick) for tick in ticks)
 
 
 def _axis(axis: Axis) -> str:
@@ -95,7 +113,9 @@ def _axis(axis: Axis) -> str:
     if not ticks:
         return name
     if not _is_named(axis):
-        return f"{name or 'values'} from {ticks[0]} to {ticks[-1]}"
+        times = plain(axis.get_offset_text().get_text()) * (not _is_dated(axis))
+        times = f" ({times})".replace("(1e", "(\N{MULTIPLICATION SIGN}1e") if times else ""
+        return f"{name or 'values'} from {ticks[0]} to {ticks[-1]}{times}"
     down = axis.axis_name == "y" and not axis.get_inverted()
     what = "rows" if axis.axis_name == "y" else "columns"
     of = f" of {name}" if name else ""
@@ -109,19 +129,41 @@ def _ticks(axis: Axis) -> list[str]:
     low, high = sorted(axis.get_view_interval())
     reach = 1e-9 * max(abs(low), abs(high))
     seen = [t for t in axis.get_major_ticks() if low - reach <= t.get_loc() <= high + reach]
-    labels = [plain(tick.label1.get_text()) for tick in sorted(seen, key=lambda t: t.get_loc())]
+    seen.sort(key=lambda tick: tick.get_loc())
+    if _is_dated(axis):
+        return [_date(tick.get_loc()) for tick in seen]
+    labels = [plain(tick.label1.get_text()) for tick in seen]
     return [label for label in labels if label]
 
 
-def _number(value: float, axis: Axis) -> str:
+def _is_dated(axis: Axis) -> bool:
+    return isinstance(axis.get_major_formatter(), DATES)
+
+
+def _date(days: float) -> str:
+    return num2date(days).strftime("%Y-%m-%d %H:%M").removesuffix(" 00:00")
+
+
+def _number(value: float, axis: Axis | None) -> str:
     """Return a value of an axis, with a unit where its ticks have one."""
-    text = plain(axis.get_major_formatter()(value, None)) if _has_units(axis) else ""
+    if axis is None:
+        return f"{value:.3g}"
+    if _is_dated(axis):
+        return _date(value)
+    text = _formatted(value, axis) if _has_units(axis) else ""
     text = text or (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}")
     return text.replace("-", "\N{MINUS SIGN}") if value < 0 else text
 
 
+def _formatted(value: float, axis: Axis) -> str:
+    try:
+        return plain(axis.get_major_formatter()(value, None))
+    except TypeError:  # it knows ticks by their place only
+        return ""
+
+
 def _has_units(axis: Axis) -> bool:
-    return any(re.match(r"\d.*[A-Za-z]", tick) for tick in _ticks(axis))
+    return any(re.match(r"\d.*[A-Za-z\N{DEGREE SIGN}]", tick) for tick in _ticks(axis))
 
 
 # --- curves and bars ------------------------------------------------------------------------------
@@ -134,13 +176,26 @@ def _entries(ax: Axes) -> list[tuple]:
         labels = [text.get_text() for text in legend.get_texts()]
         signs = zip(legend.legend_handles, labels, strict=True)
         found = {label: found.get(label, sign) for sign, label in signs}
-    told = [(_of_data(ax, artist), plain(label)) for label, artist in found.items()]
+    told = [
+        (_of_data(ax, artist), plain(label)) for label, artist in found.items() if is_seen(artist)
+    ]
     lines = [line for line in ax.lines if _is_data(line, ax) and len(line.get_xdata())]
+    lines = [line for line in lines if line.get_visible()]
     curves = [line for line in lines if not _is_points(line) and len(_points(line)[0])]
     named = [(line, _label_beside(line)) for line in curves]
     known = {artist for artist, _ in told}
     told += [(line, name) for line, name in named if name and line not in known]
-    return told or [(line, "" if _is_points(line) else "a line") for line in lines]
+    return told or _unnamed(ax, lines)
+
+
+def _unnamed(ax: Axes, lines: list[Line2D]) -> list[tuple]:
+    """Return what has no label: bars, maps, and lines, many of which are told by their number."""
+    bars = [(each, "bars") for each in ax.containers if isinstance(each, BarContainer)]
+    maps = [*ax.images, *(each for each in ax.collections if isinstance(each, QuadMesh))]
+    maps = [(each, "colours for") for each in maps if ax.get_label() != "<colorbar>"]
+    if len(lines) > MOST / 2:
+        return [*bars, *maps, (None, f"{len(lines)} lines")]
+    return [*bars, *maps, *((line, "" if _is_points(line) else "a line") for line in lines)]
 
 
 def _label_beside(line: Line2D) -> str:
@@ -183,6 +238,12 @@ def _is_points(line: Line2D) -> bool:
 def _points(line: Line2D) -> tuple[np.ndarray, np.ndarray]:
     x, y = (np.ma.filled(np.ma.asarray(v, float), np.nan) for v in line.get_data(orig=False))
     known = np.isfinite(x) & np.isfinite(y)
+    for values, axis in ((x, line.axes and line.axes.xaxis), (y, line.axes and line.axes.yaxis)):
+        if axis and axis.get_scale() == "log":  # which does not show the others
+            known &= values > 0
+    if not _is_points(line) and line.get_marker() in ("None", "", " ", None):
+        near = np.pad(known, 1)  # a lone point of a line without marks is not seen
+        known &= near[:-2] | near[2:]
     return x[known], y[known]
 
 
@@ -191,24 +252,45 @@ def _entry(ax: Axes, artist, name: str) -> str:
         return _bars(ax, artist, name)
     if isinstance(artist, Container) and isinstance(artist[0], Line2D):
         artist = artist[0]
-    return _curve(ax, artist, name) if isinstance(artist, Line2D) else name
+    if isinstance(artist, PathCollection) and ax.name != "3d":
+        return _cloud(ax, artist, name)
+    if isinstance(artist, AxesImage | QuadMesh):
+        return f"{name} {_span(artist.get_array(), None)}"
+    return _curve(ax, artist, name) if isinstance(artist, Line2D) and ax.name != "3d" else name
+
+
+def _span(values, axis: Axis | None) -> str:
+    """Return from what to what values reach, in words that say so where there is none."""
+    values = np.ma.masked_invalid(np.ma.asarray(values, float)).compressed()
+    if not len(values):
+        return "without a number"
+    return " to ".join(dict.fromkeys(_number(each, axis) for each in (values.min(), values.max())))
+
+
+def _cloud(ax: Axes, points: PathCollection, name: str) -> str:
+    offsets = np.ma.filled(points.get_offsets(), np.nan)
+    if len(offsets) < 2 or not all(
+        points.get_offset_transform().contains_branch_seperately(ax.transData)
+    ):
+        return name
+    values, axis = (offsets[:, 0], ax.xaxis) if _is_named(ax.yaxis) else (offsets[:, 1], ax.yaxis)
+    return f"{name}, {len(offsets):,} points, {_span(values, axis)}"
 
 
 def _bars(ax: Axes, bars: BarContainer, name: str) -> str:
     flat = bars.orientation == "horizontal"
     sizes = [bar.get_width() if flat else bar.get_height() for bar in bars.patches]
-    sizes = [size for size in sizes if np.isfinite(size)]
-    axis = ax.xaxis if flat else ax.yaxis
-    ends = [_number(end, axis) for end in (min(sizes), max(sizes))] if sizes else []
-    return f"{name} {' to '.join(dict.fromkeys(ends))}".strip()
+    return f"{name} {_span(sizes, ax.xaxis if flat else ax.yaxis)}" if sizes else name
 
 
 def _curve(ax: Axes, line: Line2D, name: str) -> str:
     """Return where a curve begins, turns and ends; how far points reach; where a guide stands."""
     x, y = _points(line)
     in_x, in_y = line.get_transform().contains_branch_seperately(ax.transData)
-    if not len(x) or not (in_x or in_y):
+    if not (in_x or in_y):
         return name
+    if not len(x):
+        return f"{name} without a number" if len(line.get_xdata()) else name
     points = _is_points(line)
     if not in_x or (in_y and not points and len(y) > 1 and not np.ptp(y)):
         return f"{name} at {_number(y[0], ax.yaxis)}"
@@ -220,9 +302,8 @@ def _curve(ax: Axes, line: Line2D, name: str) -> str:
     rows = _is_named(ax.yaxis)
     if len(x) == 1:
         return f"{name} {_number(x[0], ax.xaxis) if rows else _at(ax, x[0], y[0])}".strip()
-    values, axis = (x, ax.xaxis) if rows else (y, ax.yaxis)
-    ends = dict.fromkeys(_number(value, axis) for value in (values.min(), values.max()))
-    return f"{name}, {len(x)} points, {' to '.join(ends)}".removeprefix(", ")
+    span = _span(*((x, ax.xaxis) if rows else (y, ax.yaxis)))
+    return f"{name}, {len(x):,} points, {span}".removeprefix(", ")
 
 
 def _path(ax: Axes, x: np.ndarray, y: np.ndarray) -> str:

@@ -28,7 +28,15 @@ def draw_buffers(
     """
     check_axes(ax, "draw_buffers")
     advice = "loss_curve(scenario, FixedBuffer(64 * MIB))"
-    curves = filled(curves, NEEDED | {by: "which curve"}, "draw_buffers", advice)
+    curves = filled(
+        curves,
+        NEEDED | {by: "which curve"},
+        "draw_buffers",
+        advice,
+        ("scaling_factor", "loss"),
+        ("value",),
+        named=(by,),
+    ).reset_index(drop=True)
     sizes, ends = np.unique(curves["value"]), {}
     for name, look in looks(list(dict.fromkeys(curves[by]))).items():
         mine = curves[curves[by] == name].sort_values("value")

@@ -28,7 +28,15 @@ def draw_claims(ax: Axes, table: pd.DataFrame, within: float = OFF) -> Axes:
     """
     check_axes(ax, "draw_claims")
     texts = readable(
-        filled(table, CLAIMS, "draw_claims", "claims(tables, gradients, cells, gains)")
+        filled(
+            table,
+            CLAIMS,
+            "draw_claims",
+            "claims(tables, gradients, cells, gains)",
+            ("claimed_low", "claimed_high", "ours_low", "ours_high"),
+            ("ratio",),
+            named=("work", "claim", "unit"),
+        )
     )
     rows, ratio = np.arange(len(table)), table["ratio"].to_numpy(float)
     ax.set_xscale("log")

@@ -21,7 +21,7 @@ def draw_errors(ax: Axes, table: pd.DataFrame, by: str = "dataset", within: floa
     """
     check_axes(ax, "draw_errors")
     needed = {"error": VALIDATION["error"], by: "which row"}
-    table = filled(table, needed, "draw_errors", "validate_bcaffe(...)")
+    table = filled(table, needed, "draw_errors", "validate_bcaffe(...)", ("error",), named=(by,))
     names = list(dict.fromkeys(table[by]))
     ax.axvspan(-100 * within, 100 * within, color=BAND, lw=0, zorder=0)
     ax.axvline(0, color=INK, lw=0.6, zorder=1)

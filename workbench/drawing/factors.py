@@ -28,7 +28,14 @@ def draw_factors(axes, table: pd.DataFrame, by: str = "model"):
         stand at the right of each row's last
     table : `factors(scenario)` of each model, told apart by the column `by`
     """
-    table = filled(table, FACTORS | {by: "which curve"}, "draw_factors", "factors(scenario)")
+    table = filled(
+        table,
+        FACTORS | {by: "which curve"},
+        "draw_factors",
+        "factors(scenario)",
+        ("value", "scaling_factor"),
+        named=(by,),
+    )
     panels, names = list(np.ravel(axes)), list(dict.fromkeys(table["factor"]))
     if len(panels) != len(names):
         raise ValueError(
@@ -53,6 +60,7 @@ def _draw_panel(ax: Axes, table: pd.DataFrame, by: str, bottom: float):
         ax.plot(scale * now["value"], now["scaling_factor"], marker, ms=3.5, color=look["color"])
         ends[str(name)] = (mine["scaling_factor"].iloc[-1], look["color"])
     if unit == TIMES:
+        filled(table, {}, f"draw_factors: {factor}", "factors(scenario)", above_0=("value",))
         _doublings(ax, table["value"])
     ax.set(ylim=(bottom, 1 + 0.05 * (1 - bottom)))
     ax.set_xlabel(f"{WORDS.get(factor, factor)} ({UNITS.get(unit, '%')})")

@@ -51,7 +51,14 @@ def draw_fit(
     x = fit.inputs[0]
     filled(fit.measurements, MEASUREMENTS if x == "nbytes" else {x: ""}, "draw_fit", "a Fit")
     table = curves(fit) if table is None else table
-    table = filled(table, CURVES | {x: ""}, "draw_fit: table", "curves(fit)")
+    table = filled(
+        table,
+        CURVES | {x: ""},
+        "draw_fit: table",
+        "curves(fit)",
+        above_0=("nbytes", "n_workers", "seconds") if x == "nbytes" else (),
+        gaps=("predicted_low", "predicted_high", "extrapolated"),
+    )
     if x == "nbytes":
         handles = _draw_by_workers(ax, fit, table)
     else:
@@ -132,7 +139,9 @@ def _draw_by_workers(ax: Axes, fit, table: pd.DataFrame) -> list:
 
 def _draw_measured(ax: Axes, measured: pd.DataFrame, x: str) -> list:
     """Draw timings that were not fitted; return their entry in the legend."""
-    rows = filled(measured, {x: "", "seconds": "s"}, "draw_fit: measured", "MEASUREMENTS")
+    rows = filled(
+        measured, {x: "", "seconds": "s"}, "draw_fit: measured", "MEASUREMENTS", (x,), ("seconds",)
+    )
     look = {"color": INK, "mew": 0.6, "ls": ""}
     ax.plot(rows[x], rows["seconds"] / MS, "x", ms=3 if len(rows) <= 100 else 2, **look)
     counts = rows["n_workers"].unique() if "n_workers" in rows else []
@@ -339,7 +348,15 @@ def _judged(fit, what: str) -> pd.DataFrame:
     if not isinstance(fit, pd.DataFrame):
         refuse_other(fit, what)
         fit = residuals(fit)
-    return filled(fit, {"relative_error": "a share"}, what, "residuals(fit)")
+    return filled(
+        fit,
+        {"relative_error": "a share"},
+        what,
+        "residuals(fit)",
+        ("relative_error",),
+        ("nbytes", "n_workers"),
+        tuple(name for name in CALCULATED if name != "relative_error"),
+    )
 
 
 def _standardised(fit, what: str) -> pd.DataFrame:

@@ -11,7 +11,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import Collection, PathCollection, PolyCollection
+from matplotlib.axis import Axis
+from matplotlib.cbook import is_math_text
+from matplotlib.collections import Collection, PathCollection, PolyCollection, QuadMesh
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
@@ -20,7 +23,7 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox, Transform
 
-from .style import FIXED, check_figure, is_number, short
+from .style import FIXED, check_figure, is_number, laid_out, panels_of, short
 from .telling import untold
 
 FAULTS = {
@@ -42,14 +45,14 @@ def faults(fig: Figure, least_pt: float = 6.0) -> pd.DataFrame:
     their axes, text on lines, points or hatches of its axes, edges of panels that are nearly but
     not quite aligned, and entries of a legend that differ in colour only, for protan, deutan and
     tritan eyes and in grey print (`vision.APART`).
-    Boxes are upright: of slanted text more is taken than it covers.
+    Boxes are upright, but for slanted text beside other text.
     """
     check_figure(fig, "faults")
     if not is_number(least_pt) or least_pt <= 0:
         raise ValueError(f"faults: least_pt: expected a size above 0 in pt, got {least_pt!r}")
     with mpl.rc_context(FIXED):
         for _ in range(2):  # a tick label at the edge may take a second pass
-            fig.draw_without_rendering()
+            laid_out(fig, "faults")
         texts = {text: _box(text, fig) for text in _drawn_texts(fig)}
         rows = [
             *_small(texts, least_pt),
@@ -69,10 +72,10 @@ def faults(fig: Figure, least_pt: float = 6.0) -> pd.DataFrame:
 def _drawn_texts(fig: Figure) -> list[Text]:
     """Return all texts that are seen, which ticks beyond the ends of an axis are not."""
     unseen = set()
-    for ax in fig.axes:
+    for ax in panels_of(fig):
         if not ax.get_visible():
             unseen.update(ax.findobj(Text))
-        for axis in (ax.xaxis, ax.yaxis):
+        for axis in _axes(ax):
             low, high = sorted(axis.get_view_interval())
             reach = 1e-9 * max(abs(low), abs(high))
             hidden = not (ax.axison and axis.get_visible())
@@ -85,6 +88,10 @@ def _drawn_texts(fig: Figure) -> list[Text]:
         if not legend.get_visible():
             unseen.update(legend.findobj(Text))
     return [t for t in fig.findobj(Text) if t not in unseen and _is_seen(t)]
+
+
+def _axes(ax: Axes) -> list[Axis]:
+    return [getattr(ax, f"{name}axis") for name in ("x", "y", "z") if hasattr(ax, f"{name}axis")]
 
 
 def _is_seen(text: Text) -> bool:
@@ -133,10 +140,10 @@ def _small(texts: dict, least_pt: float) -> Iterator[tuple]:
 def _smallest_glyph(text: Text) -> float:
     """Return the size in pt of the smallest letter: an index of an index is half its text."""
     size = text.get_fontsize()
-    if not (text.get_parse_math() and text.get_text().count("$") >= 2):
+    lines = [line for line in text.get_text().split("\n") if is_math_text(line)]
+    if not (text.get_parse_math() and lines):
         return size
     font = FontProperties(size=size)
-    lines = (line for line in text.get_text().split("\n") if "$" in line)
     parsed = (MathTextParser("path").parse(line, 72, font) for line in lines)
     return min((glyph[1] for each in parsed for glyph in each.glyphs), default=size)
 
@@ -145,12 +152,14 @@ def _overlapping(texts: dict) -> Iterator[tuple]:
     axis_of = {
         text: axis
         for ax in {text.axes for text in texts if text.axes is not None}
-        for axis in (ax.xaxis, ax.yaxis)
+        for axis in _axes(ax)
         for text in axis.get_ticklabels(which="both")
     }
     for (one, a), (other, b) in itertools.combinations(texts.items(), 2):
         ticks = one in axis_of and axis_of[one] is axis_of.get(other)
         wide, high = _shared(a, b)
+        if wide > -TICK_GAP and high > SLACK and (one.get_rotation() or other.get_rotation()):
+            wide, high = _shared_slanted(one, a, other, b)
         if wide > (-TICK_GAP if ticks else 0.5) and high > SLACK:
             what = f"by {wide:.1f} x {high:.1f} pt" if wide > 0 else f"{-wide:.1f} pt apart"
             yield "overlaps", f"{_named(one)} and {_named(other)}", what
@@ -159,6 +168,35 @@ def _overlapping(texts: dict) -> Iterator[tuple]:
 def _shared(a: Bbox, b: Bbox) -> tuple[float, float]:
     """Return how far two boxes reach into each other, across and up; below 0 for a gap."""
     return min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+
+
+def _shared_slanted(one: Text, a: Bbox, other: Text, b: Bbox) -> tuple[float, float]:
+    """Return how far two texts reach into each other, along and across that where it is least.
+
+    Rectangles are apart where they are in the direction of a side of either (separating axes).
+    """
+    corners = [_corners(one, a), _corners(other, b)]
+    shared = []
+    for angle in {one.get_rotation(), other.get_rotation()}:
+        turned = [(each @ _turn(angle)) for each in corners]
+        shared.append(_shared(*(Bbox([each.min(axis=0), each.max(axis=0)]) for each in turned)))
+    return min(shared, key=min)
+
+
+def _corners(text: Text, box: Bbox) -> np.ndarray:
+    """Return the corners of a text's slanted box, in pt; its upright box has the same middle."""
+    angle, fig = text.get_rotation(), text.get_figure(root=True)
+    text.set_rotation(0)
+    flat = _box(text, fig)
+    text.set_rotation(angle)
+    half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * [flat.width / 2, flat.height / 2]
+    return half @ _turn(angle).T + (box.min + box.max) / 2
+
+
+def _turn(degrees: float) -> np.ndarray:
+    """Return the matrix that turns columns by an angle, and rows, from the left, back by it."""
+    cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    return np.array([[cos, -sin], [sin, cos]])
 
 
 def _outside(texts: dict, fig: Figure) -> Iterator[tuple]:
@@ -215,8 +253,10 @@ def _labels(artists: list, ax: Axes) -> str:
 
 
 def _is_marked(artist: Artist) -> bool:
-    if isinstance(artist, mpl.patches.Patch | PolyCollection):
+    if isinstance(artist, mpl.patches.Patch | PolyCollection | QuadMesh):
         return bool(artist.get_hatch())
+    if isinstance(artist, ContourSet):
+        return not artist.filled
     return isinstance(artist, Line2D | Collection)
 
 
@@ -247,12 +287,11 @@ def _is_data(transform: Transform, ax: Axes) -> bool:
 
 def _panel(ax: Axes) -> str:
     """Name a panel by its place in the figure, from 1."""
-    return f"panel {ax.get_figure(root=True).axes.index(ax) + 1}"
+    return f"panel {panels_of(ax.get_figure(root=True)).index(ax) + 1}"
 
 
 def _misaligned(fig: Figure) -> Iterator[tuple]:
-    inset = {child for ax in fig.axes for child in ax.child_axes}
-    panels = {ax: _box(ax.patch, fig) for ax in fig.axes if ax.get_visible() and ax not in inset}
+    panels = {ax: _box(ax.patch, fig) for ax in fig.axes if ax.get_visible()}
     for (one, a), (other, b) in itertools.combinations(panels.items(), 2):
         for edge in ("x0", "x1", "y0", "y1"):
             off = abs(getattr(a, edge) - getattr(b, edge))

@@ -34,7 +34,16 @@ def draw_models(
         them it is extrapolated, on grey ground
     """
     check_axes(ax, "draw_models")
-    table = filled(table, NEEDED | {by: "which curve"}, "draw_models", "sweep(...)")
+    table = filled(
+        table,
+        NEEDED | {by: "which curve"},
+        "draw_models",
+        "sweep(...)",
+        ("predicted",),
+        ("n_workers",),
+        ("measured",),
+        tuple(dict.fromkeys((by, "model"))),
+    )
     timed = np.atleast_1d(np.array([] if fitted_to is None else fitted_to, object))
     if not all(is_number(each) and each > 0 for each in timed):
         got = shown(fitted_to)

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -18,58 +19,76 @@ from ..checks import shown
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+HEAD = 65_536  # letters of a table in which its sources are looked for
+
+
 def relative(path: Path) -> str:
     """Path from the repository's top or the current folder, else the name: never absolute."""
+    whole = path.resolve()
     for top in (REPOSITORY, Path.cwd()):
-        if path.resolve().is_relative_to(top):
-            return path.resolve().relative_to(top).as_posix()
-    return path.name
+        if whole.is_relative_to(top) and whole != top:
+            return whole.relative_to(top).as_posix()
+    return whole.name if path.name in ("", "..") else path.name
 
 
 def found(name: str) -> Path | None:
     """Return where a file or folder of a receipt lies now, looked for as `relative` names it."""
-    if Path(name).is_absolute() or ".." in Path(name).parts:  # as it never does
+    if not name or Path(name).is_absolute() or ".." in Path(name).parts:  # as it never does
         return None
     places = (top / name for top in (REPOSITORY, Path.cwd()))
-    return next((place for place in places if place.exists()), None)
+    return next((place for place in places if os.path.exists(place)), None)
 
 
 def by_name(paths) -> dict[str, Path]:
     """Name each file; files of one name are numbered, so that none is lost."""
     named: dict[str, Path] = {}
+    seen: Counter = Counter()
     for path in paths:
-        name, n = relative(path), sum(key.split(" #")[0] == relative(path) for key in named)
-        named[f"{name} #{n + 1}" if n else name] = path
+        name = relative(path)
+        seen[name] += 1
+        named[f"{name} #{seen[name]}" if seen[name] > 1 else name] = path
     return named
 
 
 def sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def sources(paths: Mapping[str, Path]) -> dict[str, list[str]]:
     """Return what files of data say of their source, in lines `# source:` at their head."""
-    told = {name: _sources(path) for name, path in paths.items() if path.suffix == ".csv"}
+    told = {name: _sources(path) for name, path in paths.items() if path.suffix.lower() == ".csv"}
     return {name: lines for name, lines in told.items() if lines}
 
 
 def _sources(path: Path) -> list[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        head = [line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), file)]
-    return [line.partition(":")[2].strip() for line in head if line.startswith("source:")]
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        lines = takewhile(lambda line: line.startswith("#"), file.read(HEAD).split("\n"))
+    head = [line[1:].strip() for line in lines]
+    told = [line.partition(":")[2].strip() for line in head if line.startswith("source:")]
+    return [source for source in told if source]
 
 
 def as_plain(value, where: str):
     """The value as JSON holds it; ValueError names the parameter that is no plain value."""
+    try:
+        return _as_plain(value, where)
+    except RecursionError:
+        raise ValueError(f"save: {where} holds itself, or is nested too deep") from None
+
+
+def _as_plain(value, where: str):
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | as_plain(asdict(value), where)
+        return {"type": type(value).__name__} | _as_plain(asdict(value), where)
     if isinstance(value, Mapping):
-        return {str(key): as_plain(item, f"{where}[{key!r}]") for key, item in value.items()}
-    if isinstance(value, list | tuple | range | np.ndarray):
-        return [as_plain(item, where) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
+        return {str(key): _as_plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray) and not np.ma.isMaskedArray(value):
+        value = value.tolist()
+    if isinstance(value, list | tuple | range):
+        return [_as_plain(item, where) for item in value]
     if isinstance(value, Path):
         return relative(value)
     finite = not isinstance(value, float) or np.isfinite(value)

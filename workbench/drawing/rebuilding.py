@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..checks import shown
 from .provenance import REPOSITORY, found, sha256
+from .style import is_number, short
 
 REBUILT = {
     "kind": "input, column of the CSV, or file",
@@ -54,6 +55,10 @@ def rebuild(
         figure that the notebook does not save
     FileNotFoundError : no receipt at the path, an input that is not there
     """
+    if not is_number(tolerance) or tolerance < 0:
+        raise ValueError(f"rebuild: tolerance: expected 0 or more, got {shown(tolerance)}")
+    if not isinstance(notebooks, str | os.PathLike | None):
+        raise ValueError(f"rebuild: notebooks: expected a folder, got {shown(notebooks)}")
     receipt, folder = _read(receipt)
     notebook = _notebook(receipt, Path(notebooks or FOLDER))
     parameters = _parameters(receipt, places)
@@ -80,11 +85,11 @@ def _read(receipt) -> tuple[dict, Path | None]:
     if isinstance(receipt, str | os.PathLike):
         path = Path(receipt)
         folder = path.parent
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise FileNotFoundError(f"rebuild: {path}: no such file; pass a .receipt.json")
         try:
             receipt = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(f"rebuild: {path}: is no receipt; pass a .receipt.json") from None
     needed = ("figure", "inputs", "recipe", "written")
     if not isinstance(receipt, Mapping) or not all(name in receipt for name in needed):
@@ -92,7 +97,30 @@ def _read(receipt) -> tuple[dict, Path | None]:
             f"rebuild: expected a receipt with {', '.join(needed)}, got {shown(receipt)}; "
             "save the figure again"
         )
+    _refuse_changed(receipt, {"figure": str, "inputs": Mapping, "written": Mapping})
+    recipe = receipt["recipe"] or {"notebook": "", "parameters": {}}
+    _refuse_changed({"recipe": recipe}, {"recipe": Mapping})
+    _refuse_changed(recipe, {"notebook": str, "parameters": Mapping})
+    paths = {"paths": recipe.get("paths", [])}
+    _refuse_changed(paths, {"paths": list})
+    for name in paths["paths"]:
+        known = {name: recipe["parameters"].get(name)} if isinstance(name, str) else {"paths": name}
+        _refuse_changed(known, dict.fromkeys(known, str))
+    for name in (f"{receipt['figure']}.pdf", *receipt["written"]):
+        if Path(name).name != name:
+            raise ValueError(f"rebuild: {shown(name)} is no plain file name; save the figure again")
     return dict(receipt), folder
+
+
+def _refuse_changed(told: Mapping, kinds: Mapping):
+    """Raise ValueError for what save() never writes."""
+    words = {str: "a text", list: "a list", Mapping: "names and what they are"}
+    for name, kind in kinds.items():
+        if not isinstance(told.get(name), kind):
+            raise ValueError(
+                f"rebuild: {name}: expected {words[kind]} in a receipt, got "
+                f"{shown(told.get(name))}; save the figure again"
+            )
 
 
 def _notebook(receipt: dict, notebooks: Path) -> Path:
@@ -115,14 +143,18 @@ def _parameters(receipt: dict, places: Mapping) -> dict:
     """Return the recipe's parameters, with paths that hold in any folder. A name is never code."""
     parameters, paths = dict(receipt["recipe"]["parameters"]), receipt["recipe"].get("paths", [])
     for name in parameters:
-        if not (name.isidentifier() and name.isupper() and name[0] != "_"):
+        if not (
+            isinstance(name, str) and name.isidentifier() and name.isupper() and name[0] != "_"
+        ):
             raise ValueError(f"rebuild: recipe: {shown(name)} is no name of a parameter")
     if unknown := [name for name in places if name not in paths]:
         has = ", ".join(paths) or "none"
         raise ValueError(f"rebuild: {unknown[0]} is no path among the parameters; there is {has}")
     for name in paths:
         place = places.get(name) or found(parameters[name])
-        if place is None or not Path(place).exists():
+        if not isinstance(place, str | os.PathLike | None):
+            raise ValueError(f"rebuild: {name}: expected a path, got {shown(place)}")
+        if place is None or not os.path.exists(place):
             raise FileNotFoundError(
                 f"rebuild: {name}: {place or parameters[name]} is not there; say where it lies, "
                 f"rebuild(receipt, {name}=...)"
@@ -143,12 +175,16 @@ def _refuse_missing(receipt: dict, places: Mapping):
 
 def _execute(notebook: Path, parameters: dict, timeout: float):
     try:  # here, as only who rebuilds needs what executes notebooks
-        from ..notebooks import execute
+        from ..notebooks import CellExecutionError, execute
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"rebuild: needs {error.name}, which comes with pip install 'osf-workbench[lab]'"
         ) from None
-    execute(notebook, Path.cwd(), timeout, parameters)
+    try:
+        execute(notebook, Path.cwd(), timeout, parameters)
+    except CellExecutionError as error:
+        why = f"{error.ename}: {short(error.evalue, 300)}"
+        raise ValueError(f"rebuild: {notebook.stem} cannot be run again: {why}") from error
 
 
 def _saved(figure: str, made: Path, notebook: Path) -> Path:

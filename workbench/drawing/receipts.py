@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -26,10 +27,11 @@ from .provenance import (
     sources,
     versions,
 )
-from .style import FIXED, check_figure, filled
+from .style import FIXED, check_figure, filled, laid_out, short
 
 PNG_DPI = 300
 PGF_BYTES = 500_000  # 100 kB take LaTeX 2 s, and the dots of a hatch, of 2 MB, above 90 s
+NOT_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PGF = {"pgf.texsystem": "pdflatex", "pgf.rcfonts": False}  # in the fonts of the paper
 
 
@@ -73,6 +75,8 @@ def save(
     data = filled(data, {}, f"save {name}: data", "the table drawn")
     if caption is not None and not isinstance(caption, str):
         raise ValueError(f"save: caption: expected a text, got {shown(caption)}")
+    if not isinstance(parameters, Mapping | None):
+        raise ValueError(f"save: parameters: expected {{name: value}}, got {shown(parameters)}")
     read = by_name(read)
     receipt = {
         "figure": name,
@@ -84,14 +88,17 @@ def save(
         "git": commit(),
         "caption": caption,
     }
-    _make(folder)
     with mpl.rc_context(FIXED):
+        laid_out(fig, f"save {name}")
         receipt["alt"] = describe(fig)
+        _make(folder)
         pgf = _write(fig, folder / name, receipt)
-    data.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
-    if caption:
-        (folder / f"{name}.caption.txt").write_text(caption.strip() + "\n", encoding="utf-8")
-    suffixes = ["pdf", "svg", "png", "csv", *["caption.txt"] * bool(caption), *["pgf"] * (not pgf)]
+    whole = {"encoding": "utf-8", "errors": "backslashreplace"}  # half a surrogate has no bytes
+    data.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", **whole)
+    told = bool(caption and caption.strip())
+    if told:
+        (folder / f"{name}.caption.txt").write_text(caption.strip() + "\n", **whole)
+    suffixes = ["pdf", "svg", "png", "csv", *["caption.txt"] * told, *["pgf"] * (not pgf)]
     for left in {"caption.txt", "pgf"} - set(suffixes):  # of an earlier time
         (folder / f"{name}.{left}").unlink(missing_ok=True)
     written = {f"{name}.{suffix}": sha256(folder / f"{name}.{suffix}") for suffix in suffixes}
@@ -111,9 +118,8 @@ def _write(fig: Figure, base: Path, receipt: dict) -> str:
     svg, named = io.StringIO(), {"Title": title, "Description": told, "Creator": creator}
     fig.savefig(svg, format="svg", metadata=named | {"Date": None})
     words = f"</title>\n <desc>{escape(alt, quote=False)}</desc>"  # what a screen reader reads
-    Path(f"{base}.svg").write_text(
-        svg.getvalue().replace("</title>", words, 1), encoding="utf-8", newline="\n"
-    )
+    text = NOT_XML.sub("\N{REPLACEMENT CHARACTER}", svg.getvalue().replace("</title>", words, 1))
+    Path(f"{base}.svg").write_text(text, encoding="utf-8", newline="\n")
     text = {"Software": None, "Title": title, "Description": alt}
     fig.savefig(f"{base}.png", dpi=PNG_DPI, metadata=text)
     return _write_pgf(fig, f"{base}.pgf")
@@ -138,12 +144,15 @@ def _default_folder() -> Path:
     return notebooks / "figures" if notebooks.is_dir() else Path("figures")
 
 
-SUFFIXES = (".pdf", ".svg", ".csv", ".json", ".png", ".eps", ".ps", ".jpg", ".jpeg", ".tif")
+SUFFIXES = (".pdf", ".svg", ".csv", ".json", ".png", ".pgf", ".txt", ".tex", ".eps", ".ps", ".jpg",
+            ".jpeg", ".tif")  # fmt: skip
+LONGEST = 200  # bytes of a name: file systems take 255, our suffixes are among them
 
 
 def target(name: str, folder=None, inputs=()) -> tuple[Path, list[Path]]:
     """Return the folder and input files of save(), or raise as it does; nothing is written."""
-    plain = isinstance(name, str) and Path(name).name == name and name not in ("", ".", "..")
+    plain = isinstance(name, str) and name.isprintable() and name == name.strip() != ""
+    plain = plain and Path(name).name == name != ".." and len(name.encode()) <= LONGEST
     if not plain or "\\" in name or name.lower().endswith(SUFFIXES):
         raise ValueError(
             f"save: name must be a plain file name without folder or suffix, such as 'scaling'; "
@@ -151,7 +160,9 @@ def target(name: str, folder=None, inputs=()) -> tuple[Path, list[Path]]:
         )
     if folder is not None and not isinstance(folder, str | os.PathLike):
         raise ValueError(f"save: folder: expected a path, got {type(folder).__name__}")
-    folder = _default_folder() if folder is None else Path(folder)
+    folder = _default_folder() if folder is None else Path(folder).expanduser()
+    if "\0" in str(folder):
+        raise ValueError("save: folder: a path holds no NUL character; name another folder")
     above = next(p for p in (folder, *folder.absolute().parents) if os.path.exists(p))
     if not above.is_dir():
         raise ValueError(f"save: folder {folder}: {above} is a file; name another folder")
@@ -177,7 +188,10 @@ def _files(inputs) -> list[Path]:
     found = set()
     for path in inputs:
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):
-            found.update(file for file in Path(path).rglob("*") if file.is_file())
+            below = {file for file in Path(path).rglob("*") if file.is_file()}
+            if not below:
+                raise FileNotFoundError(f"save: inputs: {path}: the folder holds no file")
+            found |= below
         else:
             found.update(_named(path))
     return sorted(found)
@@ -188,3 +202,5 @@ def _named(path) -> list[Path]:
         return files.named(path)[0]
     except (FileNotFoundError, ValueError) as error:
         raise type(error)(f"save: inputs: {error}") from None
+    except OSError as error:  # a pipe, a device, a name that no file system takes
+        raise ValueError(f"save: inputs: {short(path, 80)} is no file ({error.strerror})") from None

@@ -7,7 +7,7 @@ from ..checks import shown
 from ..schedules.explain import EXPLANATION
 from ..units import MS
 from .style import INK, check_axes, filled, is_number, legend_above
-from .timelines import READY_AT, draw_timeline
+from .timelines import READY_AT, TIMES, draw_timeline
 
 
 def draw_step(ax: Axes, steps: pd.DataFrame, step: int, backward_s: float) -> Axes:
@@ -26,7 +26,9 @@ def draw_step(ax: Axes, steps: pd.DataFrame, step: int, backward_s: float) -> Ax
     Raises ValueError for a table without steps, a step that is none of them, or no backward_s.
     """
     check_axes(ax, "draw_step")
-    steps = filled(steps, EXPLANATION, "draw_step", "prediction.explain()")
+    steps = filled(
+        steps, EXPLANATION, "draw_step", "prediction.explain()", TIMES, gaps=("previous_end_s",)
+    )
     if not (is_number(step) and step in range(len(steps))):
         raise ValueError(
             f"draw_step: step: expected a whole number from 0 to {len(steps) - 1}, "

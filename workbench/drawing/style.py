@@ -1,14 +1,18 @@
 """What figures share: sizes and colours as data, and the checks of what is to be drawn."""
 
 import math
+from numbers import Real
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
+from ..checks import shown
 from ..tables import check
 from ..units import GIB, KIB, MIB
 from .venues import VENUES
@@ -26,6 +30,7 @@ COLOURS = {
 }
 HATCHES = {"compute": "", "exposed": "////", "memory": "....", "comm": "", "idle": ""}
 INK = "#333333"
+MOST_CURVES = 24  # of one figure: three rounds of markers
 FIXED = {  # the same bytes in every run, fonts embedded as TrueType, text that stays text
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
@@ -99,14 +104,101 @@ def check_figure(fig, what: str):
         raise ValueError(f"{what}: expected a Matplotlib Figure, got {got}; pass {advice}")
 
 
-def filled(table, columns: dict, what: str, advice: str) -> pd.DataFrame:
-    """The table when it has the columns and at least one row: nobody draws an empty plot."""
+def printable(text: str) -> str:
+    """Return a text on one line without what no font shows: a control, half of a surrogate."""
+    words = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+
+
+def laid_out(fig: Figure, what: str):
+    """Lay a figure out, or raise ValueError that names the text which Matplotlib cannot set."""
+    try:
+        fig.draw_without_rendering()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        why = short(str(error).strip().splitlines()[-isinstance(error, ValueError)], 120)
+        unset = [short(text.get_text(), 40) for text in fig.findobj(Text) if not _is_set(text)]
+        which = f"the text '{unset[0]}'" if unset else "the figure"
+        advice = "; write a plain $ as \\$" * bool(unset and "$" in unset[0])
+        raise ValueError(f"{what}: Matplotlib cannot draw {which} ({why}){advice}") from error
+
+
+def panels_of(fig: Figure) -> list[Axes]:
+    """Return all axes of a figure, those within others after these."""
+    found = list(fig.axes)
+    for ax in found:  # which grows meanwhile
+        inside = (child for child in ax.child_axes if isinstance(child, Axes))
+        found += [child for child in inside if child not in found]
+    return found
+
+
+def is_seen(artist) -> bool:
+    """Whether an artist is drawn; of a container it is, whatever its parts."""
+    return not isinstance(artist, Artist) or artist.get_visible()
+
+
+def _is_set(text: Text) -> bool:
+    try:
+        text.get_window_extent()
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def filled(
+    table,
+    columns: dict,
+    what: str,
+    advice: str,
+    finite: tuple = (),
+    above_0: tuple = (),
+    gaps: tuple = (),
+    named: tuple = (),
+) -> pd.DataFrame:
+    """Return the table when it has the columns and a row or more: nobody draws an empty plot.
+
+    finite, above_0, gaps : columns of finite numbers, of those above 0, and of any numbers or none,
+        as far as they are there; as plain floats where they are of another type
+    named : columns of texts, which come back as such; a row without one is refused
+    """
     if not isinstance(table, pd.DataFrame):
         got = type(table).__name__
         raise ValueError(f"{what}: expected a table (DataFrame), got {got}; pass {advice}")
     if check(table, columns, what).empty:
         raise ValueError(f"{what}: the table has no rows; select at least one")
-    return table
+    changed = {}
+    for name in (each for each in (*finite, *above_0, *gaps) if each in table):
+        column = table[name]
+        values = _plain_numbers(column, f"{what}: {name}")
+        if name not in gaps:
+            _refuse_unfit(values, f"{what}: {name}", above_0=name in above_0)
+        if values is not column:
+            changed[name] = values
+    for name in named:
+        if (unnamed := table[name].isna()).any():
+            at = int(np.argmax(unnamed))
+            raise ValueError(f"{what}: {name}: expected a name in every row, got none in row {at}")
+        changed[name] = table[name].astype("str")
+    return table.assign(**changed) if changed else table
+
+
+def _plain_numbers(column: pd.Series, what: str) -> pd.Series:
+    """Return a column as numbers that NumPy knows, gaps as NaN; ValueError for what is none."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
+        return column
+    values = [math.nan if value is None or value is pd.NA else value for value in column]
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ValueError(f"{what}: expected numbers, got {shown(value)} in row {row}")
+    return pd.Series(values, column.index, dtype=float, name=column.name)
+
+
+def _refuse_unfit(values: pd.Series, what: str, above_0: bool):
+    values = values.to_numpy()
+    wrong = ~np.isfinite(values) | ((values <= 0) & above_0)
+    if wrong.any():
+        expected = "finite numbers above 0" if above_0 else "finite numbers"
+        row = int(np.argmax(wrong))
+        raise ValueError(f"{what}: expected {expected}, got {values[row]:.6g} in row {row}")
 
 
 def is_number(value) -> bool:
@@ -129,7 +221,7 @@ def cues(n: int = 8):
 
 def short(text: str, length: int) -> str:
     """Return a text on one line, cut to a length, as Matplotlib shows it."""
-    text = " ".join(str(text).split()).lstrip("_") or "unnamed"  # it hides what begins with _
+    text = printable(text).lstrip("_") or "unnamed"  # it hides what begins with _
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -184,4 +276,21 @@ def legend_above(ax: Axes, columns: int, **legend) -> Axes:
     """Put the legend above an axes, where it hides nothing."""
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.0,
               handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, **legend)  # fmt: skip
+    return as_they_are(ax)
+
+
+def as_they_are(ax: Axes) -> Axes:
+    """Let names in the legend and at the ticks of y be text, whatever they hold: no mathematics."""
+    legend = ax.get_legend()
+    for text in (*(legend.get_texts() if legend else ()), *ax.get_yticklabels()):
+        text.set_parse_math(False)
     return ax
+
+
+def refuse_crowd(names, what: str):
+    """Raise ValueError for more curves than an eye tells apart."""
+    if len(names) > MOST_CURVES:
+        raise ValueError(
+            f"{what}: expected at most {MOST_CURVES} names, each a curve or a mark of its own, got "
+            f"{len(names)}; select some"
+        )

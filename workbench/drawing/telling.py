@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+from .style import is_seen, panels_of
 from .vision import alike
 
 UNITS = {"grey": "L*"}  # of a difference; Delta E elsewhere
@@ -44,18 +45,19 @@ def untold(fig: Figure) -> Iterator[tuple[str, str]]:
 
 
 def _groups(fig: Figure) -> Iterator[list[Look]]:
-    for legend in fig.findobj(Legend):
+    for legend in filter(Legend.get_visible, fig.findobj(Legend)):
         labels = [text.get_text() for text in legend.get_texts()]
         yield _looks(legend.legend_handles, labels)
-    for ax in fig.axes:
-        if ax.get_legend() is None and not fig.legends:
+    for ax in panels_of(fig):
+        if ax.get_legend() is None and ax.get_visible() and not fig.legends:
             yield _without_legend(ax)
 
 
 def _without_legend(ax: Axes) -> list[Look]:
     named = {text.get_text() for text in ax.findobj(Text)}
     handles, labels = ax.get_legend_handles_labels()
-    pairs = [(h, label) for h, label in zip(handles, labels, strict=True) if label not in named]
+    pairs = zip(handles, labels, strict=True)
+    pairs = [(h, label) for h, label in pairs if label not in named and is_seen(h)]
     return _looks(*zip(*pairs, strict=True)) if pairs else []
 
 

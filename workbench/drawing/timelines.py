@@ -15,18 +15,21 @@ from .style import (
     COLOURS,
     HATCHES,
     INK,
+    as_they_are,
     check_axes,
     cues,
     doubling_axis,
     filled,
     is_number,
     legend_above,
+    refuse_crowd,
     shades,
     short,
 )
 
 READY_AT = 0.58  # height of the ticks of a timeline, between the worker's bar and the link's
 
+TIMES = ("ready_s", "start_s", "end_s")
 PARTS = {  # column of ITERATIONS -> colour, label: together they are the iteration
     "compute_s": ("compute", "compute"),
     "exposed_comm_s": ("exposed", "exposed comm. and waiting"),
@@ -46,7 +49,7 @@ def draw_timeline(ax: Axes, timeline, backward_s: float | None = None) -> Axes:
         end_s = timeline.scenario.backward_s + timeline.slowed_s
         backward_s = end_s if backward_s is None else backward_s
         timeline = timeline.timeline
-    table = filled(timeline, TIMELINE, "draw_timeline", "predict(scenario)")
+    table = filled(timeline, TIMELINE, "draw_timeline", "predict(scenario)", TIMES)
     if not is_number(backward_s) or backward_s < 0:
         got = "none" if backward_s is None else shown(backward_s)
         raise ValueError(
@@ -84,7 +87,7 @@ def draw_breakdown(ax: Axes, iterations: pd.DataFrame) -> Axes:
     """
     check_axes(ax, "draw_breakdown")
     needed = {column: ITERATIONS[column] for column in ("rank", "iteration")}
-    table = filled(iterations, needed, "draw_breakdown", "iterations(run)")
+    table = filled(iterations, needed, "draw_breakdown", "iterations(run)", gaps=tuple(PARTS))
     parts = [part for part in PARTS if part in table and table[part].gt(0).any()]
     if not parts:
         raise ValueError(f"draw_breakdown: no time in any of the columns {', '.join(PARTS)}")
@@ -134,7 +137,14 @@ def draw_scaling(
     """
     check_axes(ax, "draw_scaling")
     columns = SCALING if label is None else SCALING | {label: "which curve"}
-    table = filled(table, columns, "draw_scaling", "sweep(scenario, n_workers=[1, 2, 4])")
+    table = filled(
+        table,
+        columns,
+        "draw_scaling",
+        "sweep(scenario, n_workers=[1, 2, 4])",
+        ("scaling_factor",),
+        ("n_workers",),
+    )
     for name, value in {"fitted_to": fitted_to, "at": at}.items():
         if value is not None and not (is_number(value) and value > 0):
             got = shown(value)
@@ -143,6 +153,7 @@ def draw_scaling(
     table = table[list(SCALING)].assign(curve=curves)
     lowest, highest = table.n_workers.min(), table.n_workers.max()
     n_curves = table["curve"].nunique()
+    refuse_crowd(range(n_curves), "draw_scaling")
     markers, dashes = zip(*cues(n_curves), strict=True)
     ax.set(xlabel="number of workers", ylabel="scaling factor")  # else seaborn lays ticks out first
     sns.lineplot(
@@ -150,7 +161,14 @@ def draw_scaling(
         ax=ax, palette=shades(n_curves), markers=list(markers), dashes=list(dashes),
     )  # fmt: skip
     if measured is not None:
-        measured = filled(measured, SCALING, "draw_scaling, measured", "a table of real runs")
+        measured = filled(
+            measured,
+            SCALING,
+            "draw_scaling: measured",
+            "a table of real runs",
+            ("scaling_factor",),
+            ("n_workers",),
+        )
         ax.plot(measured.n_workers, measured.scaling_factor, "x", color=INK, label="measured")
     if fitted_to is not None:
         _mark_fitted(ax, fitted_to, highest)
@@ -159,6 +177,7 @@ def draw_scaling(
     ax.set_ylim(0, 1.05)
     ax.set_yticks(np.linspace(0, 1, 6))
     ax.legend(loc="best")
+    as_they_are(ax)
     return doubling_axis(ax, lowest, highest)
 
 

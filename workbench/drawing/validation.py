@@ -8,7 +8,7 @@ from ..checks import shown
 from ..gain import CLAIMED, GAIN
 from ..validation import VALIDATION
 from .labels import looks
-from .style import INK, check_axes, filled, is_number, legend_above
+from .style import INK, check_axes, filled, is_number, legend_above, short
 
 TENTHS = np.linspace(0, 1, 6)  # ticks of both axes of scaling factors
 TICKS = (0, 1, 3, 10, 32.2, 150)  # per cent; the last two are the range that the paper claims
@@ -33,7 +33,14 @@ def draw_parity(
     if up_to is not None and not (is_number(up_to) and up_to > 0):
         raise ValueError(f"draw_parity: up_to: expected a number above 0, got {shown(up_to)}")
     needed = {name: VALIDATION[name] for name in ("measured", "predicted", "quantity")}
-    table = filled(table, needed | {by: "which mark"}, "draw_parity", "validate_bcaffe(...)")
+    table = filled(
+        table,
+        needed | {by: "which mark"},
+        "draw_parity",
+        "validate_bcaffe(...)",
+        ("measured", "predicted"),
+        named=(by, "quantity"),
+    )
     if table["quantity"].nunique() != 1:
         found = ", ".join(table["quantity"].unique())
         raise ValueError(f"draw_parity: quantity: expected one in the table, got {shown(found)}")
@@ -44,7 +51,7 @@ def draw_parity(
     ax.plot(line, line, color=INK, lw=0.6, zorder=1)
     groups = table.groupby(by, sort=False)
     for (name, cells), look in zip(groups, _looks(groups), strict=True):
-        ax.plot(cells["measured"], cells["predicted"], label=name, **look | crowd)
+        ax.plot(cells["measured"], cells["predicted"], label=short(name, 24), **look | crowd)
     what = table["quantity"].iloc[0]
     ax.set(xlabel=f"measured ({what})", ylabel=f"predicted ({what})")
     ax.set(xlim=(line[0], line[-1]), ylim=(line[0], line[-1]), aspect="equal")
@@ -77,7 +84,14 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
     The axis is linear up to 1 % and logarithmic beyond; the paper's claim is shaded.
     """
     check_axes(ax, "draw_gain")
-    table = filled(table, GAIN, "draw_gain", "fusion_gain(models, links)")
+    table = filled(
+        table,
+        GAIN,
+        "draw_gain",
+        "fusion_gain(models, links)",
+        ("gain",),
+        named=("model", "baseline"),
+    )
     baselines = list(dict.fromkeys(table["baseline"]))
     ax.axvspan(*(100 * share for share in CLAIMED), color="#EFEFEF", lw=0, zorder=0,
                label="claimed")  # fmt: skip
@@ -85,11 +99,11 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
     offsets = np.linspace(0.25, -0.25, len(groups)) if len(groups) > 1 else [0.0]
     for (name, cells), look, offset in zip(groups, _looks(groups), offsets, strict=True):
         rows = cells["baseline"].map(baselines.index) + offset
-        ax.plot(100 * cells["gain"], rows, label=name, **look)
+        ax.plot(100 * cells["gain"], rows, label=short(name, 24), **look)
     ax.set_xscale("symlog", linthresh=1.0)
     ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     ax.set(xlabel="gain of adaptive fusion (%)", xlim=(-0.2, 200))
-    ax.set_yticks(range(len(baselines)), baselines)
+    ax.set_yticks(range(len(baselines)), [short(name, 26) for name in baselines])
     ax.tick_params(axis="y", length=0)
     ax.minorticks_off()
     ax.invert_yaxis()
