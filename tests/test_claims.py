@@ -232,3 +232,7 @@ def test_numbers_survive_the_way_through_latex():
 def test_a_table_without_its_columns_is_refused():
     with pytest.raises(ValueError, match="ratio"):
         booktabs(TABLE.drop(columns="ratio"))
+
+
+def test_what_tex_sets_as_another_letter_and_what_it_refuses_is_text():
+    assert escaped("<b>|\n\0") == r"\textless{}b\textgreater{}\textbar{}" + "  "

@@ -7,6 +7,7 @@ import pytest
 from run_notebooks import NOTEBOOKS, execute
 
 from workbench.figures import VENUES
+from workbench.notebooks import CellExecutionError
 from workbench.published import CAPTIONS
 
 PATH = NOTEBOOKS / "06-paper-figures.ipynb"
@@ -62,3 +63,17 @@ def test_a_run_of_one_gpu_takes_the_place_of_the_shipped_models(shared, tmp_path
     timeline = pd.read_csv(tmp_path / "f" / "overlap-timeline.csv")
     one = timeline[timeline["way"] == "no overlap"]
     assert one["nbytes"].sum() == 4 * 25_557_032  # parameters of ResNet-50, in fp32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"VENUE": "nature"}, "unknown venue 'nature': choose one of acm-sigconf, "),
+        ({"VENUE": "neurips", "COLUMNS": 2}, "columns: neurips has a single column, got 2"),
+    ],
+)
+def test_a_venue_that_is_none_is_named(tmp_path, given, message):
+    with pytest.raises(CellExecutionError) as error:
+        execute(PATH, cwd=tmp_path, timeout=120, parameters={"FIGURES": tmp_path / "f"} | given)
+    assert error.value.ename == "ValueError" and error.value.evalue.startswith(message)

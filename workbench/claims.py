@@ -223,6 +223,9 @@ SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",  # which TeX's own fonts set as another letter
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     "\N{EN DASH}": "--",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
 } | {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -260,6 +263,7 @@ def _plain(value: float, digits: int) -> str:
 
 def escaped(text: str) -> str:
     """Return a text whose characters LaTeX shows as they are."""
+    text = "".join(c if c.isprintable() else " " for c in text)
     return re.sub("|".join(map(re.escape, SPECIAL)), lambda found: SPECIAL[found[0]], text)
 
 

@@ -66,7 +66,7 @@ def _refuse_unknown(notebook: str, known: Defaults, namespace: Mapping):
         near = difflib.get_close_matches(unknown[0].upper(), known.values, 1)
         raise ValueError(
             f"{notebook}: unknown parameter {unknown[0]}"
-            + (f"; did you mean {near[0]}?" if near else ";")
+            + (f"; did you mean {near[0]}?" if near else ".")
             + f" It has {', '.join(known.values)}"
         )
 
