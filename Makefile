@@ -27,8 +27,8 @@ lab: .venv/lab-installed  ## open JupyterLab at notebooks/00-start-here.ipynb
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) --ServerApp.root_dir="$(CURDIR)" \
 	    --LabApp.default_url=/lab/tree/notebooks/00-start-here.ipynb $(LAB_FLAGS)
 
-test: .venv/test-installed  ## run every test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+test: .venv/test-installed  ## run every test, side by side
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_FLAGS)
 
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
 	$(BIN)/python tests/run_notebooks.py $(FIGURES_FLAGS)
