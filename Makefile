@@ -28,7 +28,7 @@ lab: .venv/lab-installed  ## open JupyterLab at notebooks/00-start-here.ipynb
 	    --LabApp.default_url=/lab/tree/notebooks/00-start-here.ipynb $(LAB_FLAGS)
 
 test: .venv/test-installed  ## run every test, side by side
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
 	$(BIN)/python tests/run_notebooks.py $(FIGURES_FLAGS)

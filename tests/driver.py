@@ -104,7 +104,8 @@ class Driven:
             number = 0
             while number < found.count():
                 control = found.nth(number)
-                if control.is_visible() and control.is_enabled():
+                off = control.locator("xpath=ancestor-or-self::*[@disabled]").count()
+                if control.is_visible() and not off:
                     yield what, f"{what} {self._label(control)}", control
                 number += 1
 

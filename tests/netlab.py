@@ -129,12 +129,17 @@ def _remove(name: str) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let SIGTERM and SIGINT wait."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    """Let SIGTERM and SIGINT wait; blocking them would not, as other threads take them."""
+    late: list[int] = []
+    wait = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, _: late.append(number))
+    before = {number: signal.signal(number, handler) for number, handler in wait.items()}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in late:
+            signal.raise_signal(number)
 
 
 def _remove_orphans() -> None:
