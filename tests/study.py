@@ -27,9 +27,8 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 from netlab import Network, end_with_parent, hosts, in_real_time, missing
-from paced import Paced, models, trained_well, workload
+from paced import models, trained_well, workload
 from torch.distributed import ProcessGroupGloo
-from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from workbench.capture import messages_of, record, sweep_collectives
@@ -38,6 +37,7 @@ from workbench.capture.folder import Table, rows_of
 from workbench.capture.machine import machine
 from workbench.capture.training import Training
 from workbench.capture.workers import Workers, current
+from workbench.capture.wrapping import time_wrapper, wrapper_s
 from workbench.study import (
     CELLS,
     PROFILES,
@@ -173,29 +173,17 @@ def profile(out: Path, name: str, effort: Effort) -> None:
         record(workload(paced), path, iterations=n, hooked=n, profiled=0, workers=Workers())
         gradients = pd.read_csv(path / "gradients.csv", comment="#")
         times = rows_of(path / "iterations_rank0.csv").set_index("kind")
+        pairs = time_wrapper(lambda: workload(paced), path / "wrapper.csv", iterations=n)
+        wrapper = wrapper_s(pairs)
     one_worker_s = float(times.loc["plain", "iteration_s"].astype(float).median())
     backward_s = float(times.loc["hooks", "backward_s"].astype(float).median())
     backward_s = max(backward_s, gradients["ready_s"].iloc[-1])
-    told = one_worker_s, backward_s, wrapper_s(paced, n)
+    told = one_worker_s, backward_s, wrapper
     rows = [
         [name, paced.scale, row.name, row.nbytes, row.ready_s, *told]
         for row in gradients.itertuples(index=False)
     ]
     append(out / "profiles.csv", tuple(PROFILES), rows)
-
-
-def wrapper_s(paced: Paced, iterations: int) -> float:
-    """Return the s that DistributedDataParallel adds to an iteration of a lone worker.
-
-    They are its hooks, copies into messages and back, and calls that send nothing: the median
-    difference of pairs of iterations with and without.
-    """
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    plain, wrapped = (Training(workload(paced), Workers()) for _ in range(2))
-    wrapped.model = DistributedDataParallel(wrapped.model)
-    pairs = [(wrapped.iterate(), plain.iterate()) for _ in range(_WARM_UP + iterations)]
-    dist.destroy_process_group()
-    return statistics.median(a.iteration_s - b.iteration_s for a, b in pairs[_WARM_UP:])
 
 
 def work(rank: int, network: Network, made: list, names: list, out: Path, effort, spare) -> None:

@@ -90,6 +90,41 @@ def test_ddp_is_taken_where_its_limits_make_the_plan(alone):
     assert [set(message) for message in messages_of(model)] == [set(NAMES)]
 
 
+def wide():
+    return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+
+
+def settled(model):
+    """Train until DistributedDataParallel has regrouped its messages and says so."""
+    for _ in range(5):
+        model(torch.ones(2, 64)).sum().backward()
+
+
+@pytest.mark.parametrize("how", ["auto", "ddp"])
+def test_another_order_than_that_of_the_plan_is_warned_of_once(alone, how):
+    plan = Plan(counts=(1, 3))
+    wrong = ["0.weight", "0.bias", "2.weight", "2.bias"]
+    model = apply_plan(wide(), plan, wrong, how=how)
+    with pytest.warns(UserWarning, match="in another order than that of the plan") as said:
+        settled(model)
+    assert len(said) == 1
+    settled(model)  # in silence
+
+
+@pytest.mark.parametrize("how", ["auto", "ddp", "hooks"])
+def test_the_order_of_the_plan_is_sent_in_silence(alone, how):
+    order = ["2.bias", "2.weight", "0.bias", "0.weight"]
+    settled(apply_plan(wide(), Plan(counts=(2, 2)), order, how=how))
+
+
+def test_accumulation_before_the_first_message_is_no_other_order(alone):
+    model = apply_plan(wide(), Plan(counts=(2, 2)), NAMES, how="ddp")
+    with model.no_sync():
+        settled(model)
+    settled(model)
+    assert [set(message) for message in messages_of(model)] == [set(NAMES[:2]), set(NAMES[2:])]
+
+
 def test_hooks_are_taken_where_ddp_would_close_a_message_later(alone):
     # A limit of torch is 1 KiB or more, so that it cannot send 4 bytes alone.
     assert not isinstance(apply_plan(net(), PerTensor(), table()), DistributedDataParallel)

@@ -1,14 +1,32 @@
 """From recorded folders to a forecast, a plan and the text to paste."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
-from workbench.capture import forecasts, read_plan, record, recorded_scenario, workload
+from workbench.capture import Workload, forecasts, read_plan, record, recorded_scenario, workload
 from workbench.capture.command import main
+from workbench.capture.wrapping import time_wrapper
 from workbench.fusion import OneMessage, fuse
 from workbench.timeline import predict
+
+
+class Unused(nn.Linear):
+    """A layer beside which another has no part in the loss."""
+
+    def __init__(self):
+        super().__init__(3, 1)
+        self.other = nn.Linear(3, 1)
+
+
+def unused():
+    batches = [(torch.ones(2, 3), torch.zeros(2, 1))]
+    return Workload(Unused(), batches, nn.functional.mse_loss)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +57,30 @@ def test_a_scenario_holds_what_the_profile_measured(profile, links):
         == json.loads((profile / "run.json").read_text())["gradient_bytes"]
     )
     assert scenario.all_reduce(2**20, 2) == pytest.approx(20e-6 + 2**20 / 1e9)
+
+
+def test_what_the_wrapper_adds_is_fixed_whatever_the_messages(profile, links, tmp_path):
+    folder = tmp_path / "profile"
+    shutil.copytree(profile, folder)
+    assert recorded_scenario(folder, links, 2).fixed_s == 0.0  # not timed
+    pairs = pd.DataFrame({"plain_s": [0.1, 0.2, 0.4], "wrapped_s": [0.11, 0.23, 0.42]})
+    pairs.to_csv(folder / "wrapper.csv", index_label="iteration")
+    scenario = recorded_scenario(folder, links, 2)
+    assert scenario.fixed_s == pytest.approx(0.02)
+    other = recorded_scenario(profile, links, 2)
+    added = predict(scenario).iteration_s - predict(other).iteration_s
+    assert added == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("made", [lambda: workload("lstm", 2, small=True), unused])
+def test_pairs_with_and_without_the_wrapper_are_timed_once(tmp_path, made):
+    path = time_wrapper(made, tmp_path / "wrapper.csv", iterations=3)
+    text = path.read_text()
+    pairs = pd.read_csv(path, comment="#")
+    assert pairs["iteration"].tolist() == [0, 1, 2]
+    assert (pairs[["plain_s", "wrapped_s"]] > 0).all(axis=None)
+    assert not dist.is_initialized()
+    assert time_wrapper(made, path, iterations=3).read_text() == text
 
 
 def test_forecasts_are_those_of_the_model_and_the_plan_is_the_best(profile, links):

@@ -19,7 +19,7 @@ from workbench.pollux import (
 from workbench.schedules.jitter import NormalJitter
 from workbench.timeline import Scenario, predict
 from workbench.units import MIB
-from workbench.validation import evenly_ready, summary, validate_pollux
+from workbench.validation import evenly_ready, one_link_or_own, summary, validate_pollux
 
 DATA = Path(__file__).parents[1] / "data"
 MODELS = {"imagenet": "resnet50", "bert": "bert_base", "cifar10": "resnet18"}
@@ -180,6 +180,20 @@ def test_rows_beyond_4_nodes_move_no_prediction(synthetic, revalidated):
     changed = synthetic.assign(step_s=synthetic["step_s"].mask(synthetic["n_nodes"] > 4, 9.0))
     again = validate_pollux(changed, GRADIENTS)["predicted"]
     assert revalidated["predicted"].tolist() == again.tolist()
+
+
+def test_one_link_is_as_good_as_own_ones_only_where_applications_share_it(synthetic):
+    slower = synthetic["application"] == "small"
+    apart = synthetic.assign(step_s=synthetic["step_s"].mask(slower, 1.5 * synthetic["step_s"]))
+    shared, other = (
+        one_link_or_own(rows, GRADIENTS).xs("OSF", level=1) for rows in (synthetic, apart)
+    )
+    assert list(shared.columns) == [
+        f"{case}, {link}" for case in ("from 4", "4 from 3") for link in ("one link", "own links")
+    ]
+    assert shared.max().max() < 0.01
+    assert other.loc["wide", "from 4, own links"] < 0.01  # whatever happens to the other
+    assert other.loc["wide", "from 4, one link"] > 0.1
 
 
 def test_without_a_row_to_predict_there_is_nothing_to_validate(synthetic):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.image import imread
 from run_notebooks import execute
@@ -29,6 +30,7 @@ from workbench.drawing import rebuilding
 from workbench.iterations import gradients
 from workbench.readers.columns import named
 from workbench.schedules import explain
+from workbench.timeline import sweep
 from workbench.traces import load_run
 from workbench.widgets.base import Explorer
 from workbench.widgets.static import Static
@@ -101,6 +103,19 @@ def test_a_run_recorded_as_the_readme_says_has_gradients_with_sizes(tmp_path, mo
     exec(compile(block("from torch.profiler import"), "README.md", "exec"), given)
     sizes = gradients(load_run("myrun"))["nbytes"].tolist()
     assert sorted(sizes) == sorted(4 * p.numel() for p in model.parameters())
+
+
+@pytest.mark.slow
+def test_the_readme_hands_work_to_a_cluster(at_root):
+    given = {}
+    exec(compile(example(), "README.md", "exec"), given)
+    exec(compile(block("from dask.distributed"), "README.md", "exec"), given)
+    here = load_run("data/runs/resnet50-cpu-2")
+    pd.testing.assert_frame_equal(given["run"].events, here.events)
+    assert len(given["table"]) == 2 * 4096
+    alone = sweep(given["here"], n_workers=[8, 64], fusion=given["policies"])
+    found = given["table"].query("n_workers in (8, 64)")
+    assert found["scaling_factor"].tolist() == alone["scaling_factor"].tolist()
 
 
 def test_every_way_to_record_is_five_lines_or_fewer():

@@ -13,7 +13,18 @@ import pandas as pd
 import pytest
 
 from workbench.gain import GAIN
-from workbench.study import CELLS, PROFILES, Study, errors, gains, policies, predicted, read_study
+from workbench.study import (
+    CELLS,
+    PROFILES,
+    Study,
+    beside,
+    errors,
+    gains,
+    policies,
+    predicted,
+    read_study,
+    speedups,
+)
 from workbench.study import scenario as scenario_of
 from workbench.tables import check
 from workbench.validation import VALIDATION
@@ -85,6 +96,30 @@ def test_noise_of_a_gain_joins_both_intervals():
     noise = gains(predicted(study_by_hand()))["noise"].to_numpy()
     half = (1 / 0.99 - 1 / 1.01) / 2  # of each interval, relative to the median
     assert noise == pytest.approx(np.full(5, half * np.sqrt(2)))
+
+
+def test_gains_stand_beside_those_foretold():
+    table = check(beside(predicted(study_by_hand(DDP=2 * APART_S))), GAIN, "beside")
+    rows = table.set_index("baseline").loc[["DDP: measured", "DDP: predicted"]]
+    assert rows["gain"].tolist() == pytest.approx([1.0, 0.0], abs=1e-12)
+    assert rows["verdict"].tolist() == ["inside", "no headroom"]
+    names = [name for name in BY_HAND if name != "adaptive"]
+    expected = [f"{name}: {what}" for name in names for what in ("measured", "predicted")]
+    assert table["baseline"].tolist() == expected
+
+
+def test_speedups_are_geometric_means_over_models():
+    one, other = predicted(study_by_hand()), predicted(study_by_hand(DDP=4 * APART_S))
+    row = speedups(pd.concat([one, other.assign(model="three")])).loc[("net", 2)]
+    gain = TOGETHER_S / APART_S
+    assert row["DDP", "measured"] == pytest.approx(gain / 2)  # of gain and a quarter of it
+    others = row[("DDP", "predicted")], row[("adaptive", "measured")]
+    assert others == pytest.approx((gain, gain))
+    assert "one message" not in row.index.get_level_values(0)
+    over_itself = speedups(one, over="DDP").loc[("net", 2)]
+    assert over_itself["one message", "measured"] == pytest.approx(1 / gain)
+    with pytest.raises(ValueError, match="over: expected one of per tensor, .*; got 'DPP'"):
+        speedups(one, over="DPP")
 
 
 def test_another_folder_is_refused(tmp_path):

@@ -90,6 +90,11 @@ def test_gains_are_drawn_in_per_cent_beside_their_baseline(ax):
     assert [label.get_text() for label in ax.get_yticklabels()] == ["big", "small"]
 
 
+def test_a_loss_is_drawn_too(ax):
+    draw_gain(ax, gains().assign(gain=[-0.03, 0.001, 0.2, 0.4][: len(gains())]))
+    assert ax.get_xlim()[0] < -3.0
+
+
 def test_the_claimed_range_is_shaded(ax):
     draw_gain(ax, gains())
     box = ax.patches[0].get_extents().transformed(ax.transData.inverted())

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import whatif
 from workbench.costs import Affine, BatchTime, Link, Ring
 from workbench.fusion import DDPBuckets, FixedBuffer, HorovodFusion, OneMessage, PerTensor
 from workbench.iterations import iterations
@@ -18,6 +19,7 @@ from workbench.units import GBIT, MIB, MS
 from workbench.whatif import (
     Accumulation,
     AdaptiveFusion,
+    Adjusted,
     Compression,
     FasterCompute,
     FasterLink,
@@ -31,6 +33,7 @@ from workbench.whatif import (
     TensorFusion,
     Together,
     ablate,
+    catalogue,
     compare,
     predict_with,
 )
@@ -472,3 +475,22 @@ def test_bounds_that_are_known_are_not_sought_again(order):
 def test_what_cannot_be_is_refused_in_words(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_catalogue_has_every_optimisation_at_a_usual_setting():
+    link, inside = Link(1.0, 1 / MB), Link(0.01, 1 / (8 * MB))
+    known = catalogue(link, inside, 4, 2 * CODING["decode_s_per_byte"], 0.01)
+    made = {type(each) for each in known.values()}
+    kinds = {getattr(whatif, name) for name in whatif.__all__ if name[0].isupper()}
+    assert kinds - made == {Adjusted, Together}
+    table = compare(scenario(all_reduce=Ring(link), n_workers=8), known).set_index("label")
+    assert table.index.tolist() == ["baseline", *known]
+    other = (table["one_worker_s"] != 10.0) | (table["samples"] != 1)
+    assert table.index[other].tolist() == list(known)[-4:]
+    costly = table["own_cost_s"] > 0
+    assert table.index[costly].tolist() == ["fp16", "int8"]
+
+
+def test_workers_of_a_node_share_its_adapter_in_the_catalogue():
+    known = catalogue(Link(1.0, 1 / MB), Link(0.01, 1 / (8 * MB)), 4, 0.0, 0.0)
+    assert known["hierarchical"].between == Link(1.0, 4 / MB)

@@ -203,3 +203,38 @@ def _gain(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
             "noise": np.hypot(*half),
         }
     )
+
+
+def beside(table: pd.DataFrame) -> pd.DataFrame:
+    """Return GAIN of the adaptive plan twice, as measured and below it as predicted.
+
+    table : of `predicted`. Baselines are told apart by a word: "64 MiB: measured".
+    """
+    forecast = dict.fromkeys(("measured", "low", "high"), table["predicted"])
+    found = {"measured": gains(table), "predicted": gains(table.assign(**forecast))}
+    parts = [
+        rows[rows["baseline"] == baseline].assign(baseline=f"{baseline}: {what}")
+        for baseline in found["measured"]["baseline"].unique()
+        for what, rows in found.items()
+    ]
+    return pd.concat(parts, ignore_index=True)[list(GAIN)]
+
+
+def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
+    """Return how many times as fast as with one policy the others train, mean over models.
+
+    table : of `predicted`. A row a network and number of workers, columns (policy, measured) and
+    (policy, predicted), geometric means, as of ratios.
+    """
+    check(table, VALIDATION, "speedups")
+    if over not in set(table["method"]):
+        known = ", ".join(table["method"].unique())
+        raise ValueError(f"speedups: over: expected one of {known}; got {over!r}")
+    cell = ["case", "n_workers", "model"]
+    logs = np.log(table.set_index([*cell, "method"])[["measured", "predicted"]])
+    ratios = logs - logs.xs(over, level="method").reindex(logs.index.droplevel("method")).to_numpy()
+    means = ratios.groupby(["case", "n_workers", "method"], sort=False).mean()
+    wide = np.exp(means).unstack("method").swaplevel(axis=1)
+    order = [name for name in table["method"].unique() if name != over]
+    rows = logs.index.droplevel(["model", "method"]).unique()
+    return wide.reindex(rows)[order]

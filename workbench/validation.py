@@ -340,6 +340,26 @@ def validate_pollux(rows: pd.DataFrame, gradients: dict, nodes: int = 4) -> pd.D
     return _noted(_noted(table, few, under=-OFF), "placements of one size scatter", over=OFF)
 
 
+def one_link_or_own(rows: pd.DataFrame, gradients: dict, nodes: int = 4) -> pd.DataFrame:
+    """Return mean absolute errors where all applications share a link, and each has its own.
+
+    rows, gradients, nodes : as in validate_pollux. A row a model and method; the columns are
+    forecasts from so many nodes for more, and from one node less for just so many.
+    """
+    check(rows, PLACEMENTS, "rows")
+    few, errors = rows[rows["n_nodes"] <= nodes], {}
+    for case, found, most in (
+        (f"from {nodes}", rows, nodes),
+        (f"{nodes} from {nodes - 1}", few, nodes - 1),
+    ):
+        parts = [part for _, part in found.groupby("application")]
+        for link, cut in (("one link", [found]), ("own links", parts)):
+            cells = pd.concat([validate_pollux(part, gradients, most) for part in cut])
+            by_model = summary(cells, ("model", "method")).set_index(["model", "method"])
+            errors[f"{case}, {link}"] = by_model["mean_absolute"]
+    return pd.DataFrame(errors)
+
+
 def _noted(table: pd.DataFrame, note: str, over=np.inf, under=-np.inf) -> pd.DataFrame:
     """Return the table with the note where the error is above `over` or below `under`."""
     off = (table["error"] > over) | (table["error"] < under)

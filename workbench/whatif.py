@@ -4,9 +4,10 @@
     ablate(scenario, {"fusion": AdaptiveFusion(), "fp16": HalfPrecision()}, order="shapley")
 
 The optimisations are those of `optimising` and `workloads`, to be imported from here, or any
-callable Scenario -> Scenario. The scaling factor of a row is its own T1 / Tn: where an optimisation
-changes the compute, T1 is that of the changed iteration on one worker, so a faster device may scale
-worse and still train faster. Speedup tells that: samples a second over the baseline's.
+callable Scenario -> Scenario; `catalogue` has them all. The scaling factor of a row is its own
+T1 / Tn: where an optimisation changes the compute, T1 is that of the changed iteration on one
+worker, so a faster device may scale worse and still train faster. Speedup tells that: samples a
+second over the baseline's.
 """
 
 import itertools
@@ -18,6 +19,7 @@ import pandas as pd
 from .checks import shown
 from .optimum import headroom
 from .remedies.adjusted import Adjusted
+from .remedies.catalogue import catalogue
 from .remedies.optimising import (
     AdaptiveFusion,
     Compression,
@@ -54,6 +56,7 @@ __all__ = [
     "TensorFusion",
     "Together",
     "ablate",
+    "catalogue",
     "compare",
     "predict_with",
 ]

@@ -6,7 +6,8 @@
     torchrun --standalone --nproc-per-node 8 -m workbench.capture train --model resnet50 \\
         --batch 32 --policy plan:p.json --out adaptive
 
-    profile       one worker: when each gradient is ready, the parts of an iteration, batch sizes
+    profile       one worker: when each gradient is ready, the parts of an iteration, batch sizes,
+                  and what DistributedDataParallel adds by itself
     collectives   what a message costs, by size, collective and number of workers
     plan          what every policy would take, the best plan, and other frameworks' settings
     train         several workers with a fusion policy: iteration times, and a trace a rank
@@ -17,8 +18,9 @@ is left as it is. A model of your own is module:function, where function(batch) 
 `record`, `sweep_collectives` and `apply_plan` do the same inside a program of yours.
 
 The backend is nccl where torch sees a GPU and gloo otherwise; --backend chooses, mpi too where
-torch is built with it. When a worker gives no sign for --timeout s, one of the others names it, all
-end, and what they have written stays.
+torch is built with it. gloo has two threads, so that two of its messages may be under way at once,
+of which forecasts know nothing; NCCL sends one after another. When a worker gives no sign for
+--timeout s, one of the others names it, all end, and what they have written stays.
 
 Several nodes, with torchrun on each (node 0 has the address):
 
@@ -51,6 +53,7 @@ from .recording import record
 from .recurrent import LSTM
 from .transformers import BERT, GPT2, Transformer
 from .workloads import Workload, workload
+from .wrapping import time_wrapper
 
 __all__ = [
     "BERT",
@@ -68,6 +71,7 @@ __all__ = [
     "recorded_scenario",
     "sweep_batches",
     "sweep_collectives",
+    "time_wrapper",
     "workload",
     "write_plan",
 ]

@@ -1,6 +1,7 @@
 """From a plan to a training run: DistributedDataParallel, or hooks of our own, in its messages."""
 
 import inspect
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -41,7 +42,7 @@ def apply_plan(
     how : "ddp" is DistributedDataParallel with bucket_cap_mb_list (torch 2.13 or later), "hooks"
         is Planned, "auto" the former where its rule makes exactly these messages of gradients that
         get ready in the order given, and of one type of data, else the latter. In another order
-        DistributedDataParallel sends other messages: messages_of tells them
+        DistributedDataParallel sends other messages, and warns of it once it has settled
 
     The gradients are the means over workers. In fp32 they are DistributedDataParallel's to the
     bit on two workers, whatever the plan, and on more where the messages are the same. Else gloo
@@ -64,14 +65,17 @@ def apply_plan(
     table = None if gradients is None else in_order(gradients, module)
     caps = None
     if how != "hooks" and table is not None and not find_unused_parameters:
-        caps = _caps(module, grouped(plan, table))
+        planned = grouped(plan, table)
+        caps = _caps(module, planned)
     if caps:
         on_gpu = next(module.parameters()).device.type == "cuda"
         ids = [torch.cuda.current_device()] if on_gpu else None
         options = {"process_group": group, "bucket_cap_mb_list": caps, "device_ids": ids}
         if not broadcast_buffers:
             options["broadcast_buffers"] = False
-        return DistributedDataParallel(module, **options)
+        model = DistributedDataParallel(module, **options)
+        _watch_order(model, planned)
+        return model
     if how == "ddp":
         raise ValueError(
             'how="ddp": bucket_cap_mb_list cannot make this plan here: it needs torch 2.13 or '
@@ -119,6 +123,25 @@ def _caps(module: nn.Module, messages: Messages) -> list[float] | None:
     made, _ = dist._compute_bucket_assignment_by_size([found[n] for n in order], list(caps))
     same = [[order[index] for index in indices] for indices in made] == messages
     return [cap / MIB for cap in caps] if same else None
+
+
+def _watch_order(model: DistributedDataParallel, messages: Messages) -> None:
+    """Warn once when the messages it settled on, in the order it saw, are not those planned."""
+
+    def look(*_) -> None:
+        if not model._get_ddp_logging_data().get("has_rebuilt_buckets"):
+            return
+        handle.remove()
+        found = messages_of(model)
+        if list(map(set, found)) != list(map(set, messages)):
+            warnings.warn(
+                f"apply_plan: gradients get ready in another order than that of the plan, so "
+                f"{len(found)} other messages are sent than the {len(messages)} planned. Give the "
+                'gradients in the order that a profile of this model tells, or how="hooks"',
+                stacklevel=2,
+            )
+
+    handle = model.register_forward_pre_hook(look)
 
 
 def _check(module: nn.Module) -> None:

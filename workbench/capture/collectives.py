@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from tqdm.auto import tqdm
 
-from ..checks import shown
+from ..checks import count, shown
 from ..units import KIB, MIB
 from .clock import Clock
 from .folder import Folder, Table, rows_of
@@ -33,7 +33,7 @@ COLUMNS = (
     "repetitions",
 )
 _ROUND = 10  # repetitions between two looks at the interval
-_LEAST, _MOST = 3, 2000  # repetitions
+_MOST = 2000  # repetitions
 _FILE = "collectives.csv"
 
 
@@ -46,6 +46,7 @@ def sweep_collectives(
     largest: int = 64 * MIB,
     tight: float = 0.05,
     seconds: float = 1.5,
+    least: int = 3,
     label: str = "",
     workers: Workers | None = None,
 ) -> Path:
@@ -60,7 +61,8 @@ def sweep_collectives(
     smallest, largest : bytes of a message; of an all-gather what each worker has in the end, of a
         reduce-scatter what each has in the beginning, as nccl-tests counts
     tight : repeated until the 95 % interval of the median is within this share of it
-    seconds : or until so many s have gone by, but 3 times at least; then the next size
+    seconds : or until so many s have gone by; then the next size
+    least : repetitions at least, however long they take: on slow networks large messages vary
     label : what run.json says of the sweep
     workers : those of the process group by default
 
@@ -76,10 +78,11 @@ def sweep_collectives(
     _check(ops, counts, smallest, largest, workers)
     settings = {"command": "collectives", "label": label, "ops": ops, "workers": counts}
     settings |= {"smallest": smallest, "largest": largest, "tight": tight, "seconds": seconds}
+    settings |= {"least": count(least, "least", 1)}
     out = Folder(folder, settings, workers)
     if out.complete:
         return out.path
-    measure = _Measure(workers, counts, tight, seconds)
+    measure = _Measure(workers, counts, tight, seconds, least)
     there = [op for op in ops if measure.available(op)]
     sizes = [smallest * 2**k for k in range((largest // smallest).bit_length())]
     cells = [(n, op, _whole(op, s, n)) for n, op, s in itertools.product(counts, there, sizes)]
@@ -136,8 +139,8 @@ def _done(path: Path) -> set[tuple]:
 class _Measure:
     """Times one collective of one size between the first so many workers."""
 
-    def __init__(self, workers: Workers, counts: list[int], tight: float, seconds: float):
-        self.workers, self.tight, self.seconds = workers, tight, seconds
+    def __init__(self, workers: Workers, counts: list[int], tight: float, seconds: float, least):
+        self.workers, self.tight, self.seconds, self.least = workers, tight, seconds, least
         self.clock = Clock(workers.device)
         # Every worker takes part in making every group, also those that are not in it.
         self.groups = {n: dist.new_group(list(range(n))) for n in counts}
@@ -170,7 +173,7 @@ class _Measure:
         once()
         # All workers see the same numbers, so that all stop after the same repetition.
         (estimate,) = self.workers.slowest([self._timed(once, group)], group)
-        n = max(_LEAST, min(_ROUND, int(self.seconds / max(estimate, 1e-6))))
+        n = max(self.least, min(_ROUND, int(self.seconds / max(estimate, 1e-6))))
         while True:
             own = [self._timed(once, group) for _ in range(n)]
             *slowest, spent = self.workers.slowest([*own, time.perf_counter() - began], group)

@@ -15,6 +15,7 @@ from .plans import policy_of, write_plan
 from .recording import record
 from .workers import Workers, joined
 from .workloads import MODELS, workload
+from .wrapping import time_wrapper
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -45,6 +46,7 @@ def _profile(options: argparse.Namespace, workers: Workers) -> Path:
         settings=_settings(options),
         workers=workers,
     )
+    time_wrapper(partial(make, options.batch), written / "wrapper.csv", iterations=each)
     if options.batches:
         sweep_batches(make, options.batches, written / "batches.csv", iterations=each)
     return written
@@ -77,6 +79,7 @@ def _collectives(options: argparse.Namespace, workers: Workers) -> Path:
         largest=options.largest,
         tight=options.tight,
         seconds=options.seconds,
+        least=options.least,
         label=options.label,
         workers=workers,
     )
@@ -130,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     tight = "repeat until the interval of the median is within this share of it"
     collectives.add_argument("--tight", type=float, default=0.05, help=tight)
     collectives.add_argument("--seconds", type=float, default=1.5, help="or for so many s")
+    least = "but so many times at least"
+    collectives.add_argument("--least", type=_positive, default=3, help=least)
     for command in (profile, train, collectives):
         command.add_argument("--out", required=True, help="folder: new, or to go on with")
         command.add_argument("--label", default="", help="what run.json is to say of this run")

@@ -13,12 +13,14 @@ from ..timeline import Scenario, predict
 from ..traces import read_measurements
 from ..units import MIB
 from .folder import rows_of
+from .wrapping import wrapper_s
 
 
 def recorded_scenario(profile: str | Path, collectives, n_workers: int, fusion=None) -> Scenario:
     """Return the scenario of a recorded profile on a link whose messages were timed.
 
-    profile : folder that `profile` wrote; T1 is the median of its plain iterations
+    profile : folder that `profile` wrote; T1 is the median of its plain iterations, fixed_s what
+        DistributedDataParallel by itself adds to them, where it was timed
     collectives : folder or file that `collectives` wrote, or any timings read_measurements takes;
         the price of an all-reduce is Interpolated between them
     fusion : DDPBuckets() by default
@@ -35,6 +37,7 @@ def recorded_scenario(profile: str | Path, collectives, n_workers: int, fusion=N
             "`python -m workbench.capture profile` wrote"
         ) from None
     times = rows_of(profile / "iterations_rank0.csv")
+    wrapper = profile / "wrapper.csv"
     backward = times[times["kind"] == "hooks"]["backward_s"].astype(float)
     return Scenario(
         gradients,
@@ -43,6 +46,7 @@ def recorded_scenario(profile: str | Path, collectives, n_workers: int, fusion=N
         n_workers=n_workers,
         all_reduce=_price(collectives),
         fusion=DDPBuckets() if fusion is None else fusion,
+        fixed_s=wrapper_s(wrapper) if wrapper.exists() else 0.0,
     )
 
 

@@ -50,7 +50,7 @@ class Training:
         self.optimizer = work.optimizer or torch.optim.SGD(self.bare.parameters(), lr=1e-3)
         if how == "auto" and order is not None and workers.n_workers > 1:
             # torch goes by the order it sees, in which its limits may make other messages.
-            other = float(self._order() != _names(order))
+            other = float(self.order() != _names(order))
             how = "hooks" if workers.slowest([other])[0] else how
         self.model = _in_parallel(self.bare, workers, policy, order, how)
 
@@ -77,7 +77,7 @@ class Training:
         whole = time.perf_counter() - began
         return Times(*map(clock.between, parts[:-1], parts[1:]), whole)
 
-    def _order(self) -> list[str]:
+    def order(self) -> list[str]:
         """Return the order in which gradients get ready, seen in a backward of no consequence."""
         with ready_marks(self.bare, self.clock) as marks:
             inputs, targets = (_moved(x, self.clock.device) for x in next(self._batches))

@@ -81,7 +81,8 @@ def _looks(groups) -> list[dict]:
 def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
     """Draw the gain of adaptive fusion over each constant buffer, a mark a model and link, in %.
 
-    The axis is linear up to 1 % and logarithmic beyond; the paper's claim is shaded.
+    The axis is linear up to 1 % and logarithmic beyond, and goes below 0 where a gain does; the
+    paper's claim is shaded.
     """
     check_axes(ax, "draw_gain")
     table = filled(
@@ -102,7 +103,8 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
         ax.plot(100 * cells["gain"], rows, label=short(name, 24), **look)
     ax.set_xscale("symlog", linthresh=1.0)
     ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(-0.2, 200))
+    least = 100 * table["gain"].min()
+    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(min(-0.2, 1.2 * least), 200))
     ax.set_yticks(range(len(baselines)), [short(name, 26) for name in baselines])
     ax.tick_params(axis="y", length=0)
     ax.minorticks_off()

@@ -1,0 +1,75 @@
+"""What DistributedDataParallel costs an iteration by itself, without a message between workers."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from tqdm.auto import tqdm
+
+from ..checks import count
+from .folder import Table, rows_of
+from .hooks import trained
+from .machine import machine
+from .training import Training
+from .workers import Workers, current
+from .workloads import Workload
+
+_WARM_UP = 3  # iterations; it regroups its buckets after the first
+_COLUMNS = ("iteration", "plain_s", "wrapped_s")
+
+
+def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: int = 20) -> Path:
+    """Time iterations of a lone worker with and without DistributedDataParallel, in pairs.
+
+    make : the workload, anew at each call: it is trained twice side by side
+    path : of the CSV; one that is complete is left as it is
+
+    What it adds is its hooks, copies into messages and back, and calls that send nothing. Columns:
+    iteration, plain_s, wrapped_s (s).
+    """
+    path, workers = Path(path), current()
+    count(iterations, "iterations", 1)
+    if len(rows_of(path)) == iterations:
+        return path
+    said = machine(workers)
+    comments = [
+        f"source: workbench.capture profile, {said['kind']}, {said['date']}",
+        f"hardware: {said['hardware']}",
+        "s an iteration of one worker, plain and in DistributedDataParallel, in turns",
+    ]
+    with _group(workers), Table(path, _COLUMNS, comments) as table:
+        plain, wrapped = (Training(make(), workers) for _ in range(2))
+        unused = len(wrapped.order()) < len(trained(wrapped.model))
+        on_gpu = workers.device.type == "cuda"
+        wrapped.model = DistributedDataParallel(
+            wrapped.model,
+            device_ids=[workers.device] if on_gpu else None,
+            find_unused_parameters=unused,
+        )
+        for number in tqdm(range(-_WARM_UP, iterations), desc="wrapper", unit="pair"):
+            pair = plain.iterate().iteration_s, wrapped.iterate().iteration_s
+            if number >= 0:
+                table.add([number, *pair])
+    return path
+
+
+def wrapper_s(path: str | Path) -> float:
+    """Return the s that it adds to an iteration: median difference of the pairs, 0 at least."""
+    pairs = rows_of(Path(path))[["plain_s", "wrapped_s"]].astype(float)
+    return max(0.0, float((pairs["wrapped_s"] - pairs["plain_s"]).median()))
+
+
+@contextlib.contextmanager
+def _group(workers: Workers) -> Iterator[None]:
+    """Have a process group, of this worker alone unless there is one."""
+    if dist.is_initialized():
+        yield
+        return
+    backend = "nccl" if workers.device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
