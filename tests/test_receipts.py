@@ -351,6 +351,14 @@ def test_a_folder_that_cannot_be_made_is_named(ax, tmp_path):
         save(ax.figure, "scaling", data=SCALING, folder=folder)
 
 
+@pytest.mark.parametrize("suffix", ["pdf", "pgf", "caption.txt", "receipt.json"])
+def test_a_folder_in_the_place_of_a_file_is_named(ax, tmp_path, suffix):
+    (tmp_path / f"there.{suffix}").mkdir()
+    with pytest.raises(ValueError, match=rf"there\.{suffix} is a folder; expected a file"):
+        save(ax.figure, "there", data=SCALING, folder=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f"there.{suffix}"]
+
+
 def test_inputs_given_as_a_pattern_or_a_folder_are_hashed_file_by_file(ax, tmp_path):
     (tmp_path / "in" / "below").mkdir(parents=True)
     for name in ("rank0.json", "rank1.json", "below/notes.txt"):

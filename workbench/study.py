@@ -46,6 +46,12 @@ _TABLES = {
     "collectives": {"network": CELLS["network"]} | MEASUREMENTS,
     "cells": CELLS,
 }
+_NAMES = {
+    "resnet50": "ResNet-50",
+    "vgg16_bn": "VGG-16-BN",
+    "bert_base": "BERT-Base",
+    "lstm": "LSTM",
+}
 _CELL = ["network", "n_workers", "model"]
 _VERDICTS = ["no headroom", "below", "inside", "above"]  # of GAIN
 
@@ -131,6 +137,7 @@ def predicted(study: Study) -> pd.DataFrame:
         for name, column in (("measured", "iteration_s"), ("low", "high_s"), ("high", "low_s"))
     }
     table = table.rename(columns={"network": "case", "policy": "method"}).assign(
+        model=table["model"].replace(_NAMES),
         dataset="emulated networks",
         quantity="scaling factor",
         error=table["predicted"] / factor["measured"] - 1,

@@ -33,6 +33,7 @@ PNG_DPI = 300
 PGF_BYTES = 500_000  # 100 kB take LaTeX 2 s, and the dots of a hatch, of 2 MB, above 90 s
 NOT_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PGF = {"pgf.texsystem": "pdflatex", "pgf.rcfonts": False}  # in the fonts of the paper
+_SUFFIXES = ("pdf", "svg", "png", "pgf", "csv", "caption.txt", "receipt.json")
 
 
 def save(
@@ -91,7 +92,7 @@ def save(
     with mpl.rc_context(FIXED):
         laid_out(fig, f"save {name}")
         receipt["alt"] = describe(fig)
-        _make(folder)
+        _make(folder, name)
         pgf = _write(fig, folder / name, receipt)
     whole = {"encoding": "utf-8", "errors": "backslashreplace"}  # half a surrogate has no bytes
     data.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", **whole)
@@ -171,13 +172,17 @@ def target(name: str, folder=None, inputs=()) -> tuple[Path, list[Path]]:
     return folder, _files(inputs)
 
 
-def _make(folder: Path):
+def _make(folder: Path, name: str):
+    """Make the folder; ValueError where it cannot be, or another stands in place of a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(
             f"save: folder {folder} cannot be made ({error.strerror}); name another folder"
         ) from None
+    for suffix in _SUFFIXES:
+        if (path := folder / f"{name}.{suffix}").is_dir():
+            raise ValueError(f"save: {path} is a folder; expected a file, or nothing: remove it")
 
 
 def _files(inputs) -> list[Path]:
