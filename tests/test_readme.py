@@ -21,6 +21,7 @@ from workbench import (
     published,
     scaling,
     sensitivity,
+    study,
     tables,
     uncertainty,
     validation,
@@ -39,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OF_DATA = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
 MADE = (tables, explain, scaling, optimum, whatif, sensitivity, uncertainty, factors, validation,
-        gain, claims, published, rebuilding)  # fmt: skip
+        gain, claims, published, study, rebuilding)  # fmt: skip
 TABLES = {
     name: value
     for module in MADE
