@@ -11,6 +11,7 @@ from .labels import looks
 from .style import INK, check_axes, filled, is_number, legend_above, short
 
 TENTHS = np.linspace(0, 1, 6)  # ticks of both axes of scaling factors
+LOSSES = (-10, -1)
 TICKS = (0, 1, 3, 10, 32.2, 150)  # per cent; the last two are the range that the paper claims
 
 
@@ -102,9 +103,12 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
         rows = cells["baseline"].map(baselines.index) + offset
         ax.plot(100 * cells["gain"], rows, label=short(name, 24), **look)
     ax.set_xscale("symlog", linthresh=1.0)
-    ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    least = 100 * table["gain"].min()
-    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(min(-0.2, 1.2 * least), 200))
+    left = min(-0.2, 120 * table["gain"].min())
+    if left < -0.2:
+        ax.axvline(0, color=INK, lw=0.6, zorder=1)
+    ticks = [tick for tick in LOSSES if tick > left] + list(TICKS)
+    ax.set_xticks(ticks, [f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
+    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(left, 200))
     ax.set_yticks(range(len(baselines)), [short(name, 26) for name in baselines])
     ax.tick_params(axis="y", length=0)
     ax.minorticks_off()
