@@ -58,11 +58,11 @@ def test_collection_switched_off_stays_off():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of fits that a random setting makes odd
 @pytest.mark.parametrize("name", WIDGETS)
-def test_no_figure_outlives_200_moves(name):
+def test_no_figure_outlives_60_moves(name):
     explorer = WIDGETS[name]()
     before = figures_alive()
-    n_moves = sum(1 for _ in moved(explorer, 200, random.Random(20220425)))
-    assert n_moves == 200
+    n_moves = sum(1 for _ in moved(explorer, 60, random.Random(20220425)))
+    assert n_moves == 60
     assert figures_alive() <= before
     caches = [each for each in vars(explorer).values() if hasattr(each, "cache_info")]
     for cache in caches:
