@@ -90,7 +90,7 @@ def test_a_job_of_slurm_goes_from_profile_to_a_run_as_planned(two_hosts, tmp_pat
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
     script = instead(
-        shown("#!/bin/bash", "done"),
+        shown("#!/bin/bash", ".* compare .*"),
         {
             "bert-base": f"{TINY} --iterations 3",
             "--workers 2,8,16,32": "--workers 2 --largest 65536 --seconds 0.02",
@@ -119,5 +119,8 @@ def test_a_job_of_slurm_goes_from_profile_to_a_run_as_planned(two_hosts, tmp_pat
             3,
             3,
         ]
+    said = [line.split() for line in done.stdout.splitlines()]
+    assert [words[:2] for words in said if words[:1] in (["ddp"], ["fixed"], ["plan"])][-3:] == [
+        ["ddp", "ddp"], ["fixed", "fixed:64"], ["plan", "plan:p.json"]]  # fmt: skip
     planned = json.loads((tmp_path / "plan" / "run.json").read_text())
     assert planned["as_planned"] is True

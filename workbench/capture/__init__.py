@@ -5,17 +5,20 @@
     python -m workbench.capture plan --profile profile --collectives links --workers 8 --out p.json
     torchrun --standalone --nproc-per-node 8 -m workbench.capture train --model resnet50 \\
         --batch 32 --policy plan:p.json --out adaptive
+    python -m workbench.capture compare --profile profile --collectives links adaptive
 
     profile       one worker: when each gradient is ready, the parts of an iteration, batch sizes,
                   and what DistributedDataParallel adds by itself
     collectives   what a message costs, by size, collective and number of workers
     plan          what every policy would take, the best plan, and other frameworks' settings
     train         several workers with a fusion policy: iteration times, and a trace a rank
+    compare       such runs, as measured and as predicted of the messages they sent
 
-Each writes one folder (plan: a file) with run.json beside its tables and traces, which `load_run`
-and `read_measurements` read. The same command again goes on where a run ended; one that is complete
-is left as it is. A model of your own is module:function, where function(batch) returns a Workload;
-`record`, `sweep_collectives` and `apply_plan` do the same inside a program of yours.
+Each writes one folder (plan a file, compare a CSV if --out names one) with run.json beside its
+tables and traces, which `load_run` and `read_measurements` read. The same command again goes on
+where a run ended; one that is complete is left as it is. A model of your own is module:function,
+where function(batch) returns a Workload; `record`, `sweep_collectives`, `apply_plan` and `compared`
+do the same inside a program of yours.
 
 The backend is nccl where torch sees a GPU and gloo otherwise; --backend chooses, mpi too where
 torch is built with it. gloo has two threads, so that two of its messages may be under way at once,
@@ -38,6 +41,7 @@ With SLURM, whose variables are read where torchrun's are not set:
     for policy in ddp fixed:64 plan:p.json; do
         $run train --model bert-base --policy $policy --out ${policy%%[:.]*}
     done
+    python -m workbench.capture compare --profile profile --collectives links ddp fixed plan
 
 Folders lie on a disk that all nodes share, or on one of each node's own, whose files then belong
 together. GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the network where there are several.
@@ -46,6 +50,7 @@ together. GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the network where there
 from .apply import apply_plan, messages_of
 from .batches import sweep_batches
 from .collectives import sweep_collectives
+from .comparing import compared
 from .convolutional import VGG16, ResNet50
 from .forecast import forecasts, recorded_scenario
 from .plans import read_plan, write_plan
@@ -64,6 +69,7 @@ __all__ = [
     "Transformer",
     "Workload",
     "apply_plan",
+    "compared",
     "forecasts",
     "messages_of",
     "read_plan",

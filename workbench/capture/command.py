@@ -1,4 +1,4 @@
-"""The command line: profile, collectives, plan, train."""
+"""The command line: profile, collectives, plan, train, compare."""
 
 import argparse
 from functools import partial
@@ -10,6 +10,7 @@ from ..optimum import recommend
 from ..units import KIB, MIB
 from .batches import sweep_batches
 from .collectives import OPS, sweep_collectives
+from .comparing import compared
 from .forecast import forecasts, recorded_scenario
 from .plans import policy_of, write_plan
 from .recording import record
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         with joined(options.backend, options.device, options.timeout) as workers:
             written = options.run(options, workers)
-            if workers.rank == 0:
+            if workers.rank == 0 and written:
                 print(f"wrote {written}")
     except ValueError as error:
         parser.error(str(error))
@@ -97,6 +98,16 @@ def _plan(options: argparse.Namespace, workers: Workers) -> Path:
     return write_plan(options.out, best.fusion, scenario.gradients)
 
 
+def _compare(options: argparse.Namespace, workers: Workers) -> Path | None:
+    if workers.n_workers > 1:
+        raise ValueError(f"compare: expected one process, got {workers.n_workers}")
+    table = compared(options.profile, options.collectives, options.runs)
+    print(table.to_string(index=False, float_format="%.4f"))
+    if options.out:
+        table.to_csv(options.out, index=False)
+    return options.out
+
+
 def _make(options: argparse.Namespace, workers: Workers) -> partial:
     """Return batch -> Workload; each worker's data are its own, the model is rank 0's."""
     chosen = {"small": options.small, "size": options.size, "seed": workers.rank}
@@ -140,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--label", default="", help="what run.json is to say of this run")
         _add_common(command)
     _add_plan(commands.add_parser("plan", help="the best plan of messages from what was recorded"))
+    _add_compare(commands.add_parser("compare", help="runs measured beside what was predicted"))
     return parser
 
 
@@ -149,6 +161,15 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     command.add_argument("--collectives", required=True, help="folder that collectives wrote")
     command.add_argument("--workers", type=_positive, required=True, help="to plan for")
     command.add_argument("--out", required=True, help="file for --policy plan:<file>")
+    _add_common(command)
+
+
+def _add_compare(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(run=_compare)
+    command.add_argument("runs", nargs="+", type=Path, help="folders that train wrote")
+    command.add_argument("--profile", required=True, help="folder that profile wrote")
+    command.add_argument("--collectives", required=True, help="folder that collectives wrote")
+    command.add_argument("--out", type=Path, help="CSV for the table")
     _add_common(command)
 
 

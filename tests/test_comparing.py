@@ -1,0 +1,98 @@
+"""What was predicted of a run's messages beside what it measured, from folders made by hand."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from workbench.capture import compared
+from workbench.capture.command import main
+from workbench.capture.plans import write_messages
+
+# Gradients of 1 MB ready at 0.1 and 0.2 s of a backward of 0.2 s; T1 0.3 s, the wrapper's 0.01 s;
+# an all-reduce takes 0.1 s a MB. Each alone ends 0.1 s after backward, both together 0.2 s.
+APART_S, TOGETHER_S = 0.3 + 0.1 + 0.01, 0.3 + 0.2 + 0.01
+
+
+def settings(**changes):
+    return {"model": "m", "batch": 4, "small": False, "size": None} | changes
+
+
+@pytest.fixture
+def profile(tmp_path):
+    folder = tmp_path / "profile"
+    folder.mkdir()
+    table = pd.DataFrame({"name": ["b", "a"], "nbytes": [10**6] * 2, "ready_s": [0.1, 0.2]})
+    table.to_csv(folder / "gradients.csv", index=False)
+    notes = {"settings": settings(), "iteration_s": {"plain": [0.3, 0.2, 0.4]}}
+    (folder / "run.json").write_text(json.dumps(notes))
+    times = pd.DataFrame({"kind": ["hooks"], "backward_s": [0.2]})
+    times.to_csv(folder / "iterations_rank0.csv", index=False)
+    pairs = pd.DataFrame({"plain_s": [0.3], "wrapped_s": [0.31]})
+    pairs.to_csv(folder / "wrapper.csv", index_label="iteration")
+    return folder
+
+
+@pytest.fixture
+def links(tmp_path):
+    sizes = [10**5, 10**6, 10**7]
+    rows = {"op": "all_reduce", "n_workers": 2, "n_nodes": 1, "nbytes": sizes}
+    table = pd.DataFrame(rows).assign(seconds=[each * 1e-7 for each in sizes])
+    table.to_csv(tmp_path / "links.csv", index=False)
+    return tmp_path / "links.csv"
+
+
+def run_of(folder, messages, seconds, **changes):
+    folder.mkdir()
+    asked = settings(**changes) | {"policy": "ddp"}
+    (folder / "run.json").write_text(json.dumps({"settings": asked, "world_size": 2}))
+    write_messages(folder / "plan.json", messages)
+    kinds = ["plain"] * len(seconds) + ["profiled"]
+    times = pd.DataFrame({"kind": kinds, "iteration_s": [*seconds, 9.0]})
+    times.to_csv(folder / "iterations_rank0.csv", index=False)
+    return folder
+
+
+def test_messages_as_sent_are_predicted_and_set_beside_the_median(tmp_path, profile, links):
+    apart = run_of(tmp_path / "apart", [["b"], ["a"]], [0.40, 0.42, 0.44])
+    one = run_of(tmp_path / "one", [["a", "b"]], [0.5, 0.5])
+    table = compared(profile, links, [apart, one]).set_index("run")
+    assert table["n_messages"].tolist() == [2, 1]
+    assert table["predicted_s"].tolist() == pytest.approx([APART_S, TOGETHER_S])
+    assert table["iteration_s"].tolist() == pytest.approx([0.42, 0.5])
+    assert table.loc["apart", ["low_s", "high_s"]].tolist() == pytest.approx([0.40, 0.44])
+    assert table["error"].tolist() == pytest.approx([APART_S / 0.42 - 1, TOGETHER_S / 0.5 - 1])
+    factors = table[["predicted_factor", "scaling_factor"]].loc["apart"]
+    assert factors.tolist() == pytest.approx([0.3 / APART_S, 0.3 / 0.42])
+
+
+def test_a_message_waits_for_those_before_it(tmp_path, profile, links):
+    swapped = run_of(tmp_path / "swapped", [["a"], ["b"]], [0.5])
+    (row,) = compared(profile, links, [swapped]).itertuples()
+    assert row.predicted_s == pytest.approx(TOGETHER_S)  # b is ready early, but a goes first
+
+
+def test_the_command_prints_the_table_and_writes_it(tmp_path, profile, links, capsys):
+    run = run_of(tmp_path / "apart", [["b"], ["a"]], [0.4])
+    command = ["compare", str(run), "--profile", str(profile), "--collectives", str(links)]
+    main(command)
+    assert "apart" in capsys.readouterr().out
+    main([*command, "--out", str(tmp_path / "table.csv")])
+    found = pd.read_csv(tmp_path / "table.csv")
+    assert found.equals(compared(profile, links, [run]).astype(found.dtypes))
+    assert {"n_workers", "iteration_s"} <= set(found)  # which notebook 04 takes
+
+
+def test_what_cannot_be_compared_is_said(tmp_path, profile, links):
+    def refused(run, said):
+        with pytest.raises(ValueError, match=said):
+            compared(profile, links, [run])
+
+    refused(tmp_path / "none", "none: expected a folder of workbench.capture, with run.json")
+    refused(profile, r"profile: no plan\.json; expected a complete run of several workers")
+    other = run_of(tmp_path / "other", [["b"], ["c"]], [0.4])
+    refused(other, "its gradients are not those of the profile, such as 'a'")
+    larger = run_of(tmp_path / "larger", [["b"], ["a"]], [0.4], batch=8)
+    refused(larger, "trained with batch 8, but .* is a profile with 4; profile the same")
+    empty = run_of(tmp_path / "empty", [["b"], ["a"]], [])
+    refused(empty, "no plain iteration")
