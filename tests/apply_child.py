@@ -185,11 +185,64 @@ def mixed(rank):
     yield dist.get_world_size() > 2 or same(found, expected)
 
 
-def other_parameters(rank):
+def normalised(rank):
+    """Training and evaluation in turns, with statistics that are each worker's own until sent."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    xs = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(rank))
+
+    def run(model):
+        found = []
+        for _ in range(3):
+            model.zero_grad()
+            (model(xs[0]).square().mean() + model(xs[1]).mean()).backward()  # two forwards
+            model.eval()
+            with torch.no_grad():
+                found.append(model(xs[0]))
+            model.train()
+        named = {k: p.grad.clone() for k, p in trained(model.module).items()}
+        return named, dict(enumerate([*found, *model.module.buffers()]))
+
+    expected = run(DistributedDataParallel(copy.deepcopy(model)))
+    found = run(apply_plan(copy.deepcopy(model), Plan(counts=(6,))))
+    yield same(found, expected)
+
+
+def sub_worlds(rank):
+    """Two models in pairs of workers, and a worker that is in none of a group."""
+    n = dist.get_world_size()
+    torch.manual_seed(rank // 2)
+    pairs = [dist.new_group([first, first + 1]) for first in range(0, n, 2)]
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(rank))
+    models = [
+        wrap(copy.deepcopy(model))
+        for wrap in (
+            lambda m: DistributedDataParallel(m, process_group=pairs[rank // 2]),
+            lambda m: apply_plan(m, PerTensor(), group=pairs[rank // 2]),
+            lambda m: apply_plan(m, Plan(counts=(1, 3)), group=pairs[rank // 2]),
+        )
+    ]
+    for _ in range(2):
+        sum(each(x).square().mean() for each in models).backward()
+    expected, *found = ([p.grad for p in each.module.parameters()] for each in models)
+    yield all(all(map(torch.equal, each, expected)) for each in found)
+    lone = dist.new_group([0])
     try:
-        apply_plan(nn.Linear(2, 2 if rank == 0 else 3), PerTensor())
+        apply_plan(nn.Linear(2, 2), PerTensor(), group=lone)
+        yield rank == 0
     except ValueError as error:
-        yield "rank 1 has other parameters than rank 0" in str(error)
+        yield rank > 0 and "group: this worker is not in it" in str(error)
+
+
+def other_parameters(rank):
+    model = nn.Linear(2, 2)
+    model.register_buffer("state", torch.zeros(1 if rank == 0 else 3))
+    for other in (nn.Linear(2, 2 if rank == 0 else 3), model):
+        try:
+            apply_plan(other, PerTensor())
+        except ValueError as error:
+            yield "rank 1 has other parameters or buffers than rank 0" in str(error)
 
 
 def rank_of(rank, n, store, out):
@@ -198,7 +251,7 @@ def rank_of(rank, n, store, out):
     held = {}
     for name in MODELS:
         held |= {f"{name}: {what}": held_ for what, held_ in model_checks(name, rank, n)}
-    for check in (accumulation, unused, mixed, other_parameters):
+    for check in (accumulation, unused, mixed, normalised, sub_worlds, other_parameters):
         held |= {f"{check.__name__} {at}": found for at, found in enumerate(check(rank))}
     everywhere = torch.tensor([float(each) for each in held.values()])
     dist.all_reduce(everywhere, dist.ReduceOp.MIN)

@@ -1,6 +1,8 @@
 """Applying a plan: gradients equal to DDP's, the messages planned, and what is refused."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -136,7 +138,8 @@ def test_gradients_of_one_worker_are_the_modules_own(alone):
     model(x).sum().backward()
     own = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
-    apply_plan(model, PerTensor())(x).sum().backward()
+    wrapped = apply_plan(model, PerTensor())
+    wrapped(x).sum().backward()
     assert all(torch.equal(p.grad, grad) for p, grad in zip(model.parameters(), own, strict=True))
 
 
@@ -168,6 +171,12 @@ def half_on_meta():
     return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
 
 
+def with_sparse_buffer():
+    model = net()
+    model.register_buffer("state", torch.eye(2).to_sparse())
+    return model
+
+
 @pytest.mark.filterwarnings("ignore:(Lazy|Complex) modules:UserWarning")
 @pytest.mark.parametrize(
     ("make", "plan", "gradients", "said"),
@@ -175,6 +184,10 @@ def half_on_meta():
         (net, PerTensor, None, r"got the class PerTensor; write"),
         (net, 5, None, r"plan: expected a callable, got 5"),
         (net, Plan(counts=(1, 2)), None, r"covers 3 gradients, the table has 4.*'2.bias'"),
+        (lambda: 7, PerTensor(), None, r"module: expected a torch.nn.Module, got 7"),
+        (net, PerTensor(), "2.bias", r"expected GRADIENTS or the names in order, got '2.bias'"),
+        (net, PerTensor(), 4, r"expected GRADIENTS or the names in order, got 4"),
+        (with_sparse_buffer, PerTensor(), None, r"buffer state is sparse"),
         (net, Plan(counts=(5,)), None, r"covers 5 gradients, the table has 4"),
         (net, PerTensor(), table().replace("0.bias", "1.bias"), r"'1.bias' is no gradient of"),
         (net, PerTensor(), NAMES[1:], r"'2.bias' is not in the plan, but in the model"),
@@ -196,6 +209,97 @@ def test_what_cannot_be_applied_is_refused(alone, make, plan, gradients, said):
 def test_a_wrapped_module_is_refused(alone, wrap):
     with pytest.raises(ValueError, match="expected it bare.*pass module.module"):
         apply_plan(wrap(net()), PerTensor())
+
+
+def test_a_part_wrapped_already_is_refused(alone):
+    part = DistributedDataParallel(net())
+    with pytest.raises(ValueError, match="its part 0 is DistributedDataParallel already"):
+        apply_plan(nn.Sequential(part, nn.Tanh()), PerTensor())
+
+
+def test_a_plan_follows_another_only_once_that_is_dropped(alone):
+    inner, x = net(), torch.ones(2, 3)
+    model = apply_plan(inner, PerTensor())
+    model(x).sum().backward()
+    with pytest.raises(ValueError, match=r"a plan is applied to 0\.weight already.*del model"):
+        apply_plan(inner, OneMessage())
+    del model
+    assert not any(p._post_accumulate_grad_hooks for p in inner.parameters())
+    model = apply_plan(inner, Plan(counts=(1, 3)))
+    model(x).sum().backward()
+    assert list(map(len, messages_of(model))) == [1, 3]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_that_would_send_nothing_is_refused(alone, duplicate):
+    with pytest.raises(ValueError, match=r"cannot be copied or pickled.*Copy its \.module"):
+        duplicate(apply_plan(net(), PerTensor()))
+
+
+def unfrozen(model):
+    model.module[0].requires_grad_(True)
+
+
+def assigned(model):
+    model.load_state_dict(model.state_dict(), assign=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (unfrozen, "0.weight"),
+        (assigned, "2.weight"),
+        (lambda model: model.module.append(nn.Linear(1, 1)), "3.weight"),
+        (
+            lambda model: model.module.register_parameter("more", nn.Parameter(torch.ones(1))),
+            "more",
+        ),
+        (lambda model: model.double(), "2.weight"),
+    ],
+)
+def test_parameters_changed_later_are_refused_by_name(alone, change, name):
+    inner = net()
+    inner[0].requires_grad_(False)
+    model = apply_plan(inner, PerTensor())
+    model(torch.ones(2, 3)).sum().backward()
+    change(model)
+    x = torch.ones(2, 3, dtype=model.module[0].weight.dtype)
+    with pytest.raises(ValueError, match=f"{name}: added, replaced, frozen or moved after"):
+        for _ in range(2):  # where no gradient is told, the next forward tells
+            model(x).sum().backward()
+
+
+def test_a_gradient_that_another_hook_takes_is_refused(alone):
+    inner = net()
+    inner[2].bias.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+    model = apply_plan(inner, PerTensor())
+    with pytest.raises(ValueError, match=r"2\.bias: another hook took its gradient"):
+        model(torch.ones(2, 3)).sum().backward()
+
+
+def test_a_graph_of_the_gradients_does_not_hold_their_messages(alone):
+    model = apply_plan(net(), PerTensor())
+    loss = model(torch.ones(2, 3)).square().sum()
+    names, parameters = zip(*model.module.named_parameters(), strict=True)
+    torch.autograd.grad(loss, parameters, create_graph=True)
+    loss.backward()
+    assert {n for n, p in zip(names, parameters, strict=True) if p.grad is not None} == set(NAMES)
+
+
+def test_parameters_of_no_size_and_buffers_of_any_type_are_taken(alone):
+    inner = net()
+    inner.register_parameter("none", nn.Parameter(torch.empty(0)))
+    for at, dtype in enumerate((torch.bool, torch.complex64, torch.float8_e4m3fn, torch.int16)):
+        inner.register_buffer(f"state{at}", torch.ones(2).to(dtype))
+    model = apply_plan(inner, OneMessage())
+    (model(torch.ones(2, 3)).sum() + inner.none.sum()).backward()
+    assert set(messages_of(model)[0]) == {*NAMES, "none"}
+
+
+@pytest.mark.parametrize("numbers", [[0, 0, 2, 2], [1, 1, 0, 0], [0, 0], ["a"] * 4])
+def test_a_policy_that_groups_no_consecutive_gradients_is_refused(alone, numbers):
+    with pytest.raises(ValueError, match="expected (one )?bucket number"):
+        apply_plan(net(), lambda gradients: numbers, NAMES)
 
 
 @pytest.mark.parametrize("how", ["ddp", "nccl"])

@@ -13,7 +13,7 @@ from ..fusion import Plan
 from ..settings import cap_list
 from ..units import MIB
 from .hooks import trained
-from .planned import Planned
+from .planned import Planned, is_planned
 from .plans import Messages, grouped, in_order, table_of
 
 
@@ -52,13 +52,14 @@ def apply_plan(
     Raises ValueError for what cannot be sent so: a module wrapped already, with nothing to train,
     of lazy, complex, sharded or sparse gradients, on several devices, different between workers;
     for a plan of other gradients; and, of Planned in backward, for a parameter without a gradient
-    unless find_unused_parameters, and for gradients that come after theirs were sent: in a second
-    backward of one forward, or of reentrant checkpoints.
+    unless find_unused_parameters, for gradients that come after theirs were sent, in a second
+    backward of one forward or of reentrant checkpoints, and for parameters that were added,
+    replaced, frozen or moved later.
     """
     check_callable(plan, "plan", "Plan(counts=(2, 3))")
     if how not in ("auto", "ddp", "hooks"):
         raise ValueError(f'how: expected "auto", "ddp" or "hooks", got {shown(how)}')
-    _check(module)
+    _check(module, group)
     _check_same(module, group)
     if isinstance(plan, Plan):
         plan(table_of(module, trained(module)))  # raises unless it covers them all
@@ -68,8 +69,8 @@ def apply_plan(
         planned = grouped(plan, table)
         caps = _caps(module, planned)
     if caps:
-        on_gpu = next(module.parameters()).device.type == "cuda"
-        ids = [torch.cuda.current_device()] if on_gpu else None
+        device = next(iter(trained(module).values())).device
+        ids = [device] if device.type == "cuda" else None
         options = {"process_group": group, "bucket_cap_mb_list": caps, "device_ids": ids}
         if not broadcast_buffers:
             options["broadcast_buffers"] = False
@@ -144,15 +145,18 @@ def _watch_order(model: DistributedDataParallel, messages: Messages) -> None:
     handle = model.register_forward_pre_hook(look)
 
 
-def _check(module: nn.Module) -> None:
+def _check(module: nn.Module, group) -> None:
     """Raise ValueError for a module that a plan cannot be applied to."""
     if not (dist.is_available() and dist.is_initialized()):
         raise ValueError(
             "apply_plan: expected a process group, got none: start with torchrun and call "
             "torch.distributed.init_process_group() first"
         )
-    if isinstance(module, Planned | DistributedDataParallel):
-        raise ValueError(f"module: expected it bare, got {shown(module)}; pass module.module")
+    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        raise ValueError("group: this worker is not in it; apply the plan on its members alone")
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"module: expected a torch.nn.Module, got {shown(module)}")
+    _check_bare(module)
     found = trained(module)
     if not found:
         raise ValueError("module: it has no parameter that requires a gradient: nothing to send")
@@ -163,9 +167,29 @@ def _check(module: nn.Module) -> None:
     devices = sorted({str(p.device) for p in found.values()})
     if len(devices) > 1:
         raise ValueError(f"module: expected one device, got {', '.join(devices)}")
+    for name, buffer in module.named_buffers():
+        if buffer.layout != torch.strided:
+            raise ValueError(f"module: buffer {name} is sparse, to which a plan cannot be applied")
     for name, part in module.named_modules():
         if getattr(part, "sparse", False) is True:
             raise ValueError(f"module: {name} has sparse gradients; expected sparse=False")
+
+
+def _check_bare(module: nn.Module) -> None:
+    """Raise ValueError for a module whose gradients another wrapper sends, wholly or in part."""
+    if isinstance(module, Planned | DistributedDataParallel):
+        raise ValueError(f"module: expected it bare, got {shown(module)}; pass module.module")
+    for name, part in module.named_modules():
+        if isinstance(part, Planned | DistributedDataParallel):
+            raise ValueError(
+                f"module: expected it bare, but its part {name} is {shown(part)} already"
+            )
+    for name, parameter in trained(module).items():
+        if is_planned(parameter):
+            raise ValueError(
+                f"module: a plan is applied to {name} already. Drop what apply_plan returned for "
+                "it (del model) before you apply another"
+            )
 
 
 def _unfit(parameter: nn.Parameter) -> dict[str, bool]:
@@ -179,13 +203,14 @@ def _unfit(parameter: nn.Parameter) -> dict[str, bool]:
 
 
 def _check_same(module: nn.Module, group) -> None:
-    """Raise ValueError, on every worker, unless all have the same parameters to train."""
-    own = [(name, tuple(p.shape), str(p.dtype)) for name, p in trained(module).items()]
+    """Raise ValueError, on every worker, unless all have the same parameters and buffers."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    own = [(name, tuple(t.shape), str(t.dtype), t.requires_grad) for name, t in tensors]
     everyone = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, own, group=group)
     for rank, other in enumerate(everyone):
         if other != everyone[0]:
             raise ValueError(
-                f"module: rank {rank} has other parameters than rank 0 ({len(other)} and "
-                f"{len(everyone[0])}, or other shapes); expected the same on all workers"
+                f"module: rank {rank} has other parameters or buffers than rank 0 ({len(other)} "
+                f"and {len(everyone[0])}, or other shapes); expected the same on all workers"
             )

@@ -1,7 +1,9 @@
 """A module whose gradients are averaged in the messages of a plan, by hooks of our own."""
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,9 @@ class Planned(nn.Module):
     plan : gradients' names in the order they get ready -> Messages
     order : those names; where not known (None), they are those of the first backward, all of whose
         gradients travel together at its end
+
+    The hooks go when this wrapper is dropped; no copy of it has them, so none can be made. Raises
+    ValueError once the parameters are no longer those it was made for.
     """
 
     def __init__(
@@ -48,8 +53,14 @@ class Planned(nn.Module):
         self._broadcast([*module.parameters(), *module.buffers()])
         backwards = list(self._parameters_by_name)[::-1]
         self._arrange([backwards] if order is None else plan(order))
-        for name, parameter in self._parameters_by_name.items():
-            parameter.register_post_accumulate_grad_hook(self._hook(name))
+        hooks = [
+            # By a weak reference: the module, which outlives this wrapper, has these hooks.
+            parameter.register_post_accumulate_grad_hook(
+                partial(_accumulated, weakref.ref(self), name)
+            )
+            for name, parameter in self._parameters_by_name.items()
+        ]
+        weakref.finalize(self, lambda: [hook.remove() for hook in hooks])
 
     @property
     def messages(self) -> Messages:
@@ -57,14 +68,23 @@ class Planned(nn.Module):
         return [bucket.names for bucket in self._buckets]
 
     def forward(self, *inputs, **named):
+        if self._expected:  # nothing was sent since: no backward, or one of other parameters
+            self._refuse_others()
+        if self._buffers_due and self._broadcasts:
+            self._broadcast(list(self.module.buffers()))
+        # As in DistributedDataParallel, so that an evaluation after training has rank 0's, too.
+        self._buffers_due = self._synchronises and torch.is_grad_enabled()
         if torch.is_grad_enabled():
-            if self._buffers_due and self._broadcasts:
-                self._broadcast(list(self.module.buffers()))
-            self._expected = self._buffers_due = self._synchronises
-            self._sent = False
+            self._expected, self._sent = self._synchronises, False
             if self._seen:  # of a backward that an error ended
                 self._begin()
         return self.module(*inputs, **named)
+
+    def __reduce_ex__(self, protocol):
+        raise ValueError(
+            "a module wrapped by apply_plan cannot be copied or pickled: the copy would send no "
+            "gradients. Copy its .module, or save its state_dict()"
+        )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator:
@@ -84,6 +104,7 @@ class Planned(nn.Module):
             for dtype in dict.fromkeys(found[name].dtype for name in message)
         ]
         self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
+        self._made_for = _kinds(found)
         self._begin()
 
     def _begin(self) -> None:
@@ -92,24 +113,27 @@ class Planned(nn.Module):
         if self._learnt is not None:
             self._learnt = []
         for bucket in self._buckets:
-            bucket.missing = len(bucket.names)
+            bucket.empty()
 
-    def _hook(self, name: str) -> Callable:
-        def accumulated(parameter: nn.Parameter) -> None:
-            self._refuse(name, parameter.grad)
-            self._used.add(name)
-            if not self._expected:
-                return
-            if not self._seen:
-                torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-            self._seen.add(name)
-            if self._learnt is not None:
-                self._learnt.append(name)
-            self._fill(name, parameter.grad)
+    def _accumulated(self, name: str, grad: torch.Tensor | None) -> None:
+        """Take a gradient that is ready, and have the end of its backward wait for all."""
+        self._refuse(name, grad)
+        self._used.add(name)
+        if not self._expected:
+            return
+        if not self._seen:
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        self._seen.add(name)
+        if self._learnt is not None:
+            self._learnt.append(name)
+        self._fill(name, grad)
 
-        return accumulated
-
-    def _refuse(self, name: str, grad: torch.Tensor) -> None:
+    def _refuse(self, name: str, grad: torch.Tensor | None) -> None:
+        if grad is None:
+            raise ValueError(
+                f"{name}: another hook took its gradient before it was sent. Register hooks that "
+                "do so after apply_plan"
+            )
         if name in self._seen or self._sent:
             raise ValueError(
                 f"{name}: its gradient came again after it was sent, so that it would not be "
@@ -145,6 +169,7 @@ class Planned(nn.Module):
             )
         for name in unused:
             self._fill(name, self._parameters_by_name[name].grad)
+        self._refuse_others()  # while messages are under way
         used = self._used_anywhere() if self._finds_unused else self._parameters_by_name
         for bucket in self._buckets:
             bucket.receive(used)
@@ -155,6 +180,18 @@ class Planned(nn.Module):
             self._learnt = None
             self._arrange(self._plan(self._of_rank_0(order)))
         self._begin()
+
+    def _refuse_others(self) -> None:
+        """Raise ValueError when the parameters to train are not those this was made for."""
+        found = _kinds(trained(self.module))
+        if found != self._made_for:
+            changed = {**found, **self._made_for}
+            name = next(n for n in changed if found.get(n) != self._made_for.get(n))
+            self._expected = False
+            raise ValueError(
+                f"{name}: added, replaced, frozen or moved after apply_plan, so that its gradients "
+                "are not averaged. Change the module first, then apply the plan to it"
+            )
 
     def _used_anywhere(self) -> list[str]:
         names = list(self._parameters_by_name)
@@ -178,9 +215,29 @@ class Planned(nn.Module):
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             same = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in same])
-            dist.broadcast(flat, first, group=self._group)
-            for tensor, part in zip(same, flat.split([t.numel() for t in same]), strict=True):
-                tensor.copy_(part.view_as(tensor))
+            # As bytes, for gloo does not know every type of data.
+            dist.broadcast(flat.view(torch.uint8), first, group=self._group)
+            parts = flat.split([tensor.numel() for tensor in same])
+            # An earlier forward whose backward is to come had the same values or takes none: not
+            # to be told that they changed is what lets DistributedDataParallel do so, too.
+            with torch.autograd._unsafe_preserve_version_counter(tuple(same)):
+                for tensor, part in zip(same, parts, strict=True):
+                    tensor.copy_(part.view_as(tensor))
+
+
+def _accumulated(planned: weakref.ref, name: str, parameter: nn.Parameter) -> None:
+    """The hook of a parameter: tell the wrapper that its gradient is ready."""
+    planned()._accumulated(name, parameter.grad)
+
+
+def is_planned(parameter: nn.Parameter) -> bool:
+    """Return whether the gradients of a parameter are sent by a Planned already."""
+    hooks = (parameter._post_accumulate_grad_hooks or {}).values()
+    return any(isinstance(hook, partial) and hook.func is _accumulated for hook in hooks)
+
+
+def _kinds(parameters: dict[str, nn.Parameter]) -> dict[str, tuple]:
+    return {name: (id(p), p.dtype, p.device) for name, p in parameters.items()}
 
 
 class _Bucket:
@@ -193,14 +250,22 @@ class _Bucket:
         self.buffer = torch.zeros(sum(counts), dtype=first.dtype, device=first.device)
         parts = zip(parameters.items(), self.buffer.split(counts), strict=True)
         self.views = {name: part.view(p.shape) for (name, p), part in parts}
-        self.missing, self.work = len(counts), None
+        self.missing, self.work = len(counts), None  # gradients to come, and the message sent
+
+    def empty(self) -> None:
+        """Be filled anew, once what an interrupted backward sent has left the buffer."""
+        if self.work is not None:
+            self.work.wait()
+        self.missing, self.work = len(self.names), None
 
     def send(self, group) -> None:
         self.work = dist.all_reduce(self.buffer, group=group, async_op=True)
 
+    @torch.no_grad()  # also in a backward with create_graph
     def receive(self, used) -> None:
         """Wait for the sum and copy it to the gradients of the parameters used anywhere."""
         self.work.wait()
+        self.work = None
         for name, parameter in self.parameters.items():
             if name not in used:
                 continue

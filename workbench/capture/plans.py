@@ -9,7 +9,7 @@ import pandas as pd
 from torch import nn
 
 from ..checks import shown
-from ..fusion import FixedBuffer, OneMessage, PerTensor, Plan, Timed, check_gradients
+from ..fusion import FixedBuffer, OneMessage, PerTensor, Plan, Timed, check_gradients, fuse
 from ..units import MIB
 from .hooks import sizes
 
@@ -79,8 +79,11 @@ def table_of(model: nn.Module, order: Sequence[str]) -> pd.DataFrame:
 
 
 def grouped(policy, gradients: pd.DataFrame) -> Messages:
-    """Return the names in each message a policy makes of GRADIENTS."""
-    check_gradients(gradients)
+    """Return the names in each message a policy makes of GRADIENTS.
+
+    Raises ValueError, as fuse does, for a table or a policy that is none.
+    """
+    fuse(gradients, policy)
     numbers = policy(gradients)
     numbers = np.asarray(numbers.numbers if isinstance(numbers, Timed) else numbers)
     names = gradients["name"].astype(str).to_numpy()
@@ -92,8 +95,12 @@ def in_order(gradients: pd.DataFrame | Iterable[str], model: nn.Module) -> pd.Da
     known = sizes(model)
     if isinstance(gradients, pd.DataFrame):
         names = check_gradients(gradients)["name"].astype(str).tolist()
-    else:
+    elif isinstance(gradients, Iterable) and not isinstance(gradients, str):
         names = list(gradients)
+    else:
+        raise ValueError(
+            f"gradients: expected GRADIENTS or the names in order, got {shown(gradients)}"
+        )
     strange = next((name for name in names if name not in known), None)
     missing = next((name for name in known if name not in set(names)), None)
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
