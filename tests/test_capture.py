@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections import UserDict
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
@@ -248,8 +250,19 @@ def test_frozen_parameters_are_no_gradients(tmp_path):
     assert set(rows(folder / "gradients.csv")["name"]) == {"2.bias", "2.weight"}
 
 
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
+
+
 @pytest.mark.parametrize(
-    "inputs", [(torch.ones(2, 3), torch.ones(2, 3)), {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}]
+    "inputs",
+    [
+        (torch.ones(2, 3), torch.ones(2, 3)),
+        Pair(torch.ones(2, 3), torch.ones(2, 3)),
+        {"a": torch.ones(2, 3), "b": torch.ones(2, 3)},
+        UserDict(a=torch.ones(2, 3), b=torch.ones(2, 3)),
+    ],
 )
 def test_several_inputs_are_the_models_arguments(tmp_path, inputs):
     class Sum(nn.Linear):
@@ -259,6 +272,16 @@ def test_several_inputs_are_the_models_arguments(tmp_path, inputs):
     work = Workload(Sum(3, 2), [(inputs, torch.zeros(2, 2))] * 2, nn.functional.mse_loss)
     folder = record(work, tmp_path / "run", iterations=3, profiled=0)
     assert len(rows(folder / "iterations_rank0.csv")) == 3  # more than there are batches
+
+
+def test_a_packed_sequence_is_one_input(tmp_path):
+    class Last(nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)[0].data
+
+    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 3), torch.ones(2, 3)])
+    work = Workload(Last(3, 2), [(packed, torch.zeros(5, 2))], nn.functional.mse_loss)
+    record(work, tmp_path / "run", iterations=1, profiled=0)
 
 
 def contents(folder):
@@ -311,6 +334,47 @@ def test_a_folder_of_other_settings_is_refused_and_names_the_first(alone):
         record(small(), alone, iterations=5, hooked=4, profiled=2)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"a,b\n1,2\n", "no column kind; it is damaged"),
+        (b"\0\0\0\n", "no column kind; it is damaged"),
+        (b"\xff\n", "can't decode byte 0xff.*it is damaged"),
+        (None, "column data_s holds what is no number; it is damaged"),
+    ],
+)
+def test_a_damaged_table_is_named(tmp_path, text, said):
+    folder = record(small(), tmp_path / "run", iterations=2, profiled=0)
+    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
+    (folder / "run.json").write_text(json.dumps(notes))
+    table = folder / "iterations_rank0.csv"
+    table.write_bytes(text or table.read_bytes().replace(b"plain,1,0.", b"plain,1,x."))
+    with pytest.raises(ValueError, match=rf"iterations_rank0\.csv: .*{said}.*record it again"):
+        record(small(), folder, iterations=2, profiled=0)
+
+
+def test_a_folder_of_other_workers_is_refused(alone):
+    for workers, said in (
+        (Workers(device=torch.device("meta")), 'device "cpu", not "meta"'),
+        (Workers(backend="gloo"), 'backend "none", not "gloo"'),
+    ):
+        with pytest.raises(ValueError, match=f"holds a run with {said}"):
+            record(small(), alone, iterations=3, hooked=4, profiled=2, workers=workers)
+
+
+def test_a_run_cut_before_run_json_was_whole_is_begun_again(tmp_path):
+    (tmp_path / "run.json.part").write_text('{"settings')
+    assert not Folder(tmp_path, {}, Workers()).complete
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("at", ["file/run", "file", "n" * 300])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, at):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="cannot be|not an empty folder"):
+        Folder(tmp_path / at, {}, Workers())
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="not an empty folder, nor one of a run to go on with"):
@@ -334,18 +398,170 @@ def test_a_run_without_iterations_is_refused(tmp_path, options, said):
 
 def test_a_model_with_nothing_to_train_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no parameter that requires a gradient"):
-        record(Workload(nn.ReLU(), [], None), tmp_path / "run")
+        record(Workload(nn.ReLU(), [], nn.functional.mse_loss), tmp_path / "run")
 
 
 def test_batches_that_are_empty_are_refused(tmp_path):
     work = Workload(nn.Linear(1, 1), [], nn.functional.mse_loss)
-    with pytest.raises(ValueError, match=r"batches: expected \(inputs, targets\) at least once"):
+    with pytest.raises(ValueError, match=r"\(inputs, targets\) without end or anew.*got 0 in all"):
         record(work, tmp_path / "run")
+
+
+def test_a_generator_that_ends_is_refused(tmp_path):
+    once = iter([(torch.ones(1, 1), torch.ones(1, 1))] * 3)
+    with pytest.raises(ValueError, match="got 3 in all; a generator ends once"):
+        record(Workload(nn.Linear(1, 1), once, nn.functional.mse_loss), tmp_path / "run")
+
+
+X, Y = torch.ones(2, 1), torch.zeros(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (torch.ones(2, 1), "got Tensor"),  # which would pass for two
+        ((X, Y, Y), "got tuple of 3"),
+        ([X], "got list of 1"),
+        ({"x": X, "y": Y}, "got dict"),
+    ],
+)
+def test_batches_that_are_no_pairs_are_refused(tmp_path, batch, said):
+    with pytest.raises(ValueError, match=rf"expected pairs \(inputs, targets\), {said}"):
+        record(Workload(nn.Linear(1, 1), [batch], nn.functional.mse_loss), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda found, _: found.flatten(), r"Tensor of shape \(2,\)"),
+        (lambda found, _: found.sum().detach(), r"Tensor of shape \(\)"),
+        (lambda found, _: 0.5, "0.5"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_of_the_parameters_is_refused(tmp_path, loss, said):
+    with pytest.raises(ValueError, match=f"loss: expected a scalar tensor that depends.*{said}"):
+        record(Workload(nn.Linear(1, 1), [(X, Y)], loss), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": nn.Linear}, "model: expected a torch.nn.Module, got the class Linear"),
+        ({"batches": 5}, "batches: expected an iterable, got 5"),
+        ({"loss": None}, "loss: expected a function of outputs and targets, got None"),
+        ({"optimizer": torch.optim.SGD}, "optimizer: expected one without closure"),
+        (
+            {"optimizer": torch.optim.LBFGS([torch.ones(1)])},
+            "optimizer: expected one without closure",
+        ),
+        ({"about": {"loss": torch.ones(1)}}, "about: expected a dict that JSON takes whole"),
+        ({"about": {"loss": math.nan}}, "about: expected a dict that JSON takes whole"),
+        ({"about": "mine"}, "about: expected a dict that JSON takes whole, got 'mine'"),
+    ],
+)
+def test_what_is_no_workload_is_refused_when_it_is_made(changed, said):
+    parts = {"model": nn.Linear(1, 1), "batches": [(X, Y)], "loss": nn.functional.mse_loss}
+    with pytest.raises(ValueError, match=f"Workload {said}"):
+        Workload(**(parts | changed))
+
+
+def test_run_json_keeps_its_own_words(tmp_path):
+    work = Workload(nn.Linear(1, 1), [(X, Y)], nn.functional.mse_loss, about={"settings": "mine"})
+    with pytest.raises(ValueError, match="about: settings is a word of run.json's own"):
+        record(work, tmp_path / "run")
+    with pytest.raises(ValueError, match="settings: expected what JSON takes"):
+        record(small(), tmp_path / "other", settings={"path": tmp_path})
+
+
+def test_settings_are_the_same_after_json(tmp_path):
+    for _ in range(2):
+        folder = record(small(), tmp_path / "run", iterations=1, settings={"sizes": (1, 2)})
+    assert json.loads((folder / "run.json").read_text())["settings"]["sizes"] == [1, 2]
+
+
+class Parts(nn.Module):
+    """Layers by names that a table must quote, and one that no loss depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = nn.ModuleDict({"a#b": nn.Linear(1, 2), 'c,"d': nn.Linear(2, 1)})
+        self.never = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.by['c,"d'](self.by["a#b"](x))
+
+
+def test_parameters_without_a_gradient_come_last_and_names_are_kept(tmp_path):
+    work = Workload(Parts(), [(X, Y)], nn.functional.mse_loss)
+    folder = record(work, tmp_path / "run", iterations=1, hooked=2, profiled=0)
+    table = rows_of(folder / "gradients.csv", ("name", "nbytes", "ready_s"))
+    assert set(table["name"]) == set(dict(work.model.named_parameters()))
+    assert table["name"].tolist()[4:] == ["never.bias", "never.weight"]
+    assert table["n_iterations"].tolist() == ["2"] * 4 + ["0"] * 2
+    ready = table["ready_s"].astype(float)
+    assert ready.is_monotonic_increasing and len(set(ready[3:])) == 1
+
+
+def test_half_a_run_whose_gradients_vary_goes_on_where_it_ended(tmp_path):
+    def made():
+        return Workload(Parts(), [(X, Y)], nn.functional.mse_loss)
+
+    asked = {"iterations": 2, "hooked": 2, "profiled": 1}
+    folder = record(made(), tmp_path / "run", **asked)
+    times = (folder / "iterations_rank0.csv").read_text().splitlines()
+    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
+    (folder / "run.json").write_text(json.dumps(notes))
+    record(made(), folder, **asked)
+    again = (folder / "iterations_rank0.csv").read_text().splitlines()
+    assert again[:-1] == times[:-1]  # but for the one profiled
+
+
+def test_a_parameter_added_on_the_way_is_refused(tmp_path):
+    model = nn.Linear(1, 1)
+
+    def loss(found, targets):
+        if not hasattr(model, "more"):
+            model.more = nn.Parameter(torch.ones(1))
+        return (found * model.more - targets).square().mean()
+
+    with pytest.raises(ValueError, match="more was added to it while it was trained"):
+        record(Workload(model, [(X, Y)], loss), tmp_path / "run", hooked=1)
+
+
+def test_sparse_gradients_are_refused(tmp_path):
+    work = Workload(nn.Embedding(3, 2, sparse=True), [(X, Y)], nn.functional.mse_loss)
+    with pytest.raises(ValueError, match="has sparse gradients; expected sparse=False"):
+        record(work, tmp_path / "run")
+
+
+def test_a_policy_of_one_worker_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="policy: one worker sends no messages; start 2 or more"):
+        record(small(), tmp_path / "run", policy=PerTensor())
 
 
 def test_a_sweep_by_one_worker_is_refused(tmp_path):
     with pytest.raises(ValueError, match="2 or more workers, got 1"):
         sweep_collectives(tmp_path / "sweep")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"ops": "all_reduce"}, "ops: expected several such as .*, got 'all_reduce'"),
+        ({"n_workers": 2}, "n_workers: expected several such as .*, got 2"),
+        ({"n_workers": [2.5]}, "n_workers: expected a whole number from 1 up, got 2.5"),
+        ({"n_workers": [4]}, "n_workers: expected 2 to 2, got 4"),
+        ({"smallest": 1024.0}, "smallest: expected a whole number from 4 up, got 1024"),
+        ({"smallest": 6}, "smallest a multiple of 4 bytes"),
+        ({"tight": math.nan}, "tight: expected finite numbers from 0 up, got nan"),
+        ({"seconds": -1}, "seconds: expected finite numbers from 0 up, got -1"),
+        ({"least": 0}, "least: expected a whole number from 1 up, got 0"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(tmp_path, asked, said):
+    with pytest.raises(ValueError, match=said):
+        sweep_collectives(tmp_path / "sweep", workers=Workers(n_workers=2), **asked)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_batch_sizes_are_timed_once_and_fit(tmp_path):
@@ -386,7 +602,7 @@ def test_an_unknown_policy_is_refused_with_those_there_are(text):
         policy_of(text)
 
 
-@pytest.mark.parametrize("text", ["fixed", "fixed:big", "fixed:0"])
+@pytest.mark.parametrize("text", ["fixed", "fixed:big", "fixed:0", "fixed:nan", "fixed:inf"])
 def test_a_buffer_of_no_size_is_refused(text):
     with pytest.raises(ValueError, match="expected"):
         policy_of(text)
@@ -399,6 +615,9 @@ def test_a_function_of_the_user_makes_the_workload(tmp_path, monkeypatch):
         "    data = torch.ones(batch, 2), torch.ones(batch, 1)\n"
         "    return Workload(torch.nn.Linear(2, 1), [data], torch.nn.functional.mse_loss)\n"
         "def nothing(batch):\n    return batch\n"
+        "def two(batch, size):\n    return make(batch)\n"
+        "value = 5\n"
+        "def failing(batch):\n    raise ValueError('of the model')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     work = workload("mine:make", 7)
@@ -409,6 +628,13 @@ def test_a_function_of_the_user_makes_the_workload(tmp_path, monkeypatch):
     for name in ("mine:none", "no_such_module:make"):
         with pytest.raises(ValueError, match=f"no {name}.*Expected module:function"):
             workload(name, 7)
+    for name in ("mine:two", "mine:value", "mine:"):
+        with pytest.raises(ValueError, match=f"model: {name} cannot be called with a batch size"):
+            workload(name, 7)
+    with pytest.raises(ValueError, match="they are of built-in models; mine:make has its own"):
+        workload("mine:make", 7, size=3)
+    with pytest.raises(ValueError, match="of the model"):  # its traceback helps its author
+        main(["profile", "--model", "mine:failing", "--out", str(tmp_path / "run")])
 
 
 @pytest.mark.slow
@@ -437,6 +663,19 @@ def test_the_command_profiles_a_model(tmp_path):
         (["train", "--model", "lstm", "--iterations", "two", "--out", "x"], "got 'two'"),
         (["train", "--model", "lstm", "--policy", "all", "--out", "x"], "fixed:<MiB>"),
         ([*TINY, "--out", str(ROOT)], "not an empty folder"),
+        ([*TINY, "--out", str(ROOT / "LICENSE" / "x")], "cannot be made"),
+        ([*TINY, "--timeout", "nan", "--out", "x"], "above 0 up to 1e6, got 'nan'"),
+        (["train", "--model", "lstm", "--policy", "plan:none.json", "--out", "x"], "none.json"),
+        (["train", "--model", "lstm", "--how", "hooks", "--out", "x"], "ddp has its own"),
+        (["profile", "--model", "gpt2-small", "--size", "2000", "--out", "x"], "1 to 1024"),
+        (["profile", "--model", "gpt2-small", "--small", "--size", "33", "--out", "x"], "1 to 32"),
+        (["profile", "--model", "vgg16", "--small", "--size", "31", "--out", "x"], "32 or more"),
+        (["profile", "--model", "resnet50", "--small", "--batch", "1", "--out", "x"], "batch of 2"),
+        (["collectives", "--tight", "-1", "--out", "x"], "above 0 up to 1e6, got '-1'"),
+        (
+            ["plan", "--profile", "x", "--collectives", "x", "--workers", "2", "--out", "y"],
+            "no gradients.csv",
+        ),
         (["collectives", "--out", "x"], "2 or more workers, got 1"),
         (["collectives", "--workers", "2,b", "--out", "x"], "1 or more, got 'b'"),
         ([*TINY, "--device", "cuda", "--out", "x"], "sees no GPU"),

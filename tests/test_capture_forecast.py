@@ -11,7 +11,7 @@ from torch import nn
 
 from workbench.capture import Workload, forecasts, read_plan, record, recorded_scenario, workload
 from workbench.capture.command import main
-from workbench.capture.wrapping import time_wrapper
+from workbench.capture.wrapping import time_wrapper, wrapper_s
 from workbench.fusion import OneMessage, fuse
 from workbench.timeline import predict
 
@@ -109,8 +109,42 @@ def test_the_command_writes_the_plan_and_says_the_settings(profile, links, capsy
 def test_a_folder_without_a_profile_is_refused(tmp_path, links, missing):
     for name in {"gradients.csv", "run.json"} - {missing}:
         (tmp_path / name).write_text("name,nbytes,ready_s\n" if name.endswith("csv") else "{}")
-    with pytest.raises(ValueError, match=f"no {missing}; expected a folder that"):
+    if missing == "run.json":
+        (tmp_path / "gradients.csv").write_text("name,nbytes,ready_s\nw,4,0.1\n")
+    with pytest.raises(ValueError, match=f"no {missing} with .*; expected a folder that"):
         recorded_scenario(tmp_path, links, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gradients.csv", "", "no gradients.csv with rows"),
+        ("gradients.csv", "name,nbytes,ready_s\nw,4,x\n", "column ready_s holds what is no number"),
+        ("iterations_rank0.csv", "", "no iterations_rank0.csv with rows"),
+        ("run.json", '{"settings": {}, "complete": false}', "no run.json with iteration_s"),
+        ("run.json", '{"iteration_s": {"plain": []}}', "no run.json with iteration_s"),
+        ("run.json", "{", "no run.json with iteration_s"),
+        ("wrapper.csv", "a,b\n1,2\n", "wrapper.csv: no column plain_s; it is damaged"),
+    ],
+)
+def test_a_profile_that_is_not_whole_is_refused(profile, links, tmp_path, name, text, said):
+    folder = tmp_path / "profile"
+    shutil.copytree(profile, folder)
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=said):
+        recorded_scenario(folder, links, 2)
+
+
+@pytest.mark.parametrize("text", ["", "# a comment\n", "iteration,plain_s,wrapped_s\n0,0.1"])
+def test_a_wrapper_that_was_cut_before_its_first_pair_costs_nothing(tmp_path, text):
+    (tmp_path / "wrapper.csv").write_text(text)
+    assert wrapper_s(tmp_path / "wrapper.csv") == 0.0
+
+
+def test_one_model_cannot_be_timed_beside_itself(tmp_path):
+    work = unused()
+    with pytest.raises(ValueError, match="make: expected a model of its own at each call"):
+        time_wrapper(lambda: work, tmp_path / "wrapper.csv")
 
 
 def test_timings_without_an_all_reduce_are_refused(profile, links):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from ranks import free_port
 from scipy import stats
 
 from workbench.capture import read_plan, workload
@@ -202,6 +203,7 @@ def test_a_killed_rank_ends_the_others_with_one_message_that_names_it(tmp_path):
 
 
 BROKEN = """
+import sys
 import torch, torch.distributed as dist
 from workbench.capture import Workload
 
@@ -212,6 +214,23 @@ def loss(outputs, targets):
     return (outputs - targets).square().mean()
 
 loss.calls = 0
+
+class Unused(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+        self.never = torch.nn.Linear(2, 2)
+
+def unused(batch):
+    data = torch.ones(batch, 2), torch.ones(batch, 2)
+    return Workload(Unused(), [data], torch.nn.functional.mse_loss)
+
+def exits(batch):
+    return Workload(torch.nn.Linear(2, 2), [(torch.ones(batch, 2), 0)], lambda *_: sys.exit(3))
+
+def wrong(batch):
+    def loss(outputs, targets):
+        raise ValueError("no such class")
+    return Workload(torch.nn.Linear(2, 2), [(torch.ones(batch, 2), 0)], loss)
 
 def make(batch):
     return Workload(torch.nn.Linear(2, 2), [(torch.ones(batch, 2), torch.ones(batch, 2))], loss)
@@ -234,6 +253,31 @@ def test_an_error_of_one_rank_ends_the_others_with_that_rank_named_once(tmp_path
     assert "Traceback" not in said[0] and "Traceback" in said[1]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "said"), [("exits", "SystemExit: 3"), ("wrong", "ValueError: no such class")]
+)
+def test_what_ends_the_ranks_is_said_once(tmp_path, model, said):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    arguments = ["train", "--model", f"broken:{model}", "--out", tmp_path / "run"]
+    process = started(tmp_path / "ranks", "torchrun", 3, *arguments, PYTHONPATH=str(tmp_path))
+    codes, told = ended(process, tmp_path / "ranks")
+    assert 0 not in codes
+    lines = [line for text in told for line in text.splitlines() if "workbench.capture:" in line]
+    assert len(lines) == 1 and lines[0].endswith(f"failed: {said}; files written so far are kept")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["ddp", "per-tensor"])
+def test_parameters_that_are_not_used_are_found_out(tmp_path, policy):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    arguments = ["train", "--model", "broken:unused", "--iterations", "2", "--policy", policy]
+    arguments += ["--profiled", "0", "--out", tmp_path / "run"]
+    launch(tmp_path / "ranks", "torchrun", 2, *arguments, PYTHONPATH=str(tmp_path))
+    sent = json.loads((tmp_path / "run" / "plan.json").read_text())["messages"]
+    assert {name for each in sent for name in each} >= {"never.weight", "never.bias", "weight"}
+
+
 def test_slurm_tells_a_worker_who_it_is():
     job = {
         "SLURM_PROCID": "5",
@@ -251,6 +295,28 @@ def test_slurm_tells_a_worker_who_it_is():
         "MASTER_ADDR": "gpu03",
         "MASTER_PORT": "23456",
     }
+
+
+def test_a_script_of_slurm_is_alone_and_a_step_is_not():
+    job = {"SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "a[1-4]", "SLURM_TASK_PID": "77"}
+    job |= {"SLURM_NTASKS": "32", "SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "8"}
+    assert announced(job) == {}
+    step = job | {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    step |= {"SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "a[2-3]", "SLURM_PROCID": "1"}
+    told = announced(step)
+    assert (told["WORLD_SIZE"], told["LOCAL_WORLD_SIZE"]) == ("4", "2")
+    assert (told["RANK"], told["MASTER_ADDR"], told["MASTER_PORT"]) == ("1", "a2", "20012")
+
+
+def test_workers_that_do_not_come_are_said(monkeypatch):
+    told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(ValueError, match=r"2 did not meet at 127\.0\.0\.1:\d+ within 1\.0 s"),
+        joined(timeout_s=1.0),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ..checks import check_callable, shown
 from ..fusion import Plan
 from ..settings import cap_list
 from ..units import MIB
-from .hooks import trained
+from .hooks import check_trained, trained
 from .planned import Planned, is_planned
 from .plans import Messages, grouped, in_order, table_of
 
@@ -61,9 +61,9 @@ def apply_plan(
         raise ValueError(f'how: expected "auto", "ddp" or "hooks", got {shown(how)}')
     _check(module, group)
     _check_same(module, group)
+    table = None if gradients is None else in_order(gradients, module)
     if isinstance(plan, Plan):
         plan(table_of(module, trained(module)))  # raises unless it covers them all
-    table = None if gradients is None else in_order(gradients, module)
     caps = None
     if how != "hooks" and table is not None and not find_unused_parameters:
         planned = grouped(plan, table)
@@ -157,22 +157,18 @@ def _check(module: nn.Module, group) -> None:
     if not isinstance(module, nn.Module):
         raise ValueError(f"module: expected a torch.nn.Module, got {shown(module)}")
     _check_bare(module)
+    check_trained(module, "module")
     found = trained(module)
-    if not found:
-        raise ValueError("module: it has no parameter that requires a gradient: nothing to send")
     for name, parameter in found.items():
-        for kind, unfit in _unfit(parameter).items():
-            if unfit:
-                raise ValueError(f"module: {name} is {kind}, to which a plan cannot be applied")
+        if parameter.is_complex() or hasattr(parameter, "device_mesh"):
+            kind = "complex" if parameter.is_complex() else "sharded (a DTensor)"
+            raise ValueError(f"module: {name} is {kind}, to which a plan cannot be applied")
     devices = sorted({str(p.device) for p in found.values()})
     if len(devices) > 1:
         raise ValueError(f"module: expected one device, got {', '.join(devices)}")
     for name, buffer in module.named_buffers():
         if buffer.layout != torch.strided:
             raise ValueError(f"module: buffer {name} is sparse, to which a plan cannot be applied")
-    for name, part in module.named_modules():
-        if getattr(part, "sparse", False) is True:
-            raise ValueError(f"module: {name} has sparse gradients; expected sparse=False")
 
 
 def _check_bare(module: nn.Module) -> None:
@@ -190,16 +186,6 @@ def _check_bare(module: nn.Module) -> None:
                 f"module: a plan is applied to {name} already. Drop what apply_plan returned for "
                 "it (del model) before you apply another"
             )
-
-
-def _unfit(parameter: nn.Parameter) -> dict[str, bool]:
-    lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
-    return {
-        "not initialised (run a forward first)": lazy,
-        "complex": not lazy and parameter.is_complex(),
-        "sharded (a DTensor)": hasattr(parameter, "device_mesh"),
-        "on no device (meta)": not lazy and parameter.is_meta,
-    }
 
 
 def _check_same(module: nn.Module, group) -> None:

@@ -10,7 +10,7 @@ from ..checks import count
 from .folder import Table, rows_of
 from .machine import machine
 from .training import Times, Training
-from .workers import current
+from .workers import check_alone, current
 from .workloads import Workload
 
 _WARM_UP = 2  # iterations
@@ -29,17 +29,16 @@ def sweep_batches(
     make : batch -> Workload; path : of the CSV; batch sizes it has already are left as they are,
     and those from the first on that does not fit into the GPU's memory are left out.
     Columns: batch (samples), iteration, data_s, forward_s, backward_s, update_s and seconds (all).
-    Raises ValueError for a batch that is no number from 1 up.
+    Raises ValueError for a batch that is no number from 1 up, and for several workers.
     """
     path, workers = Path(path), current()
-    batches = sorted(count(batch, "batches", 1) for batch in batches)
+    check_alone(workers, "sweep_batches")
+    batches = sorted({count(batch, "batches", 1) for batch in batches})
     count(iterations, "iterations", 1)
-    before = rows_of(path)
-    if len(before):
-        each = before["batch"].astype(int)
-        whole = each.value_counts()
-        before = before[each.map(whole) >= iterations]
-    done = set(before["batch"].astype(int)) if len(before) else set()
+    before = rows_of(path, _COLUMNS)
+    each = before["batch"].astype(int)
+    before = before[each.map(each.value_counts()) >= iterations]
+    done = set(before["batch"].astype(int))
     said = machine(workers)
     comments = [
         f"source: workbench.capture profile, {said['kind']}, {said['date']}",

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from tqdm.auto import tqdm
 
-from ..checks import count, shown
+from ..checks import count, numbers, shown
 from ..units import KIB, MIB
 from .clock import Clock
 from .folder import Folder, Table, rows_of
@@ -73,8 +73,13 @@ def sweep_collectives(
     run.json. Raises ValueError for less than two workers and arguments that make no sweep.
     """
     workers = workers or current()
-    counts = [workers.n_workers] if n_workers is None else sorted(set(n_workers))
-    ops = list(dict.fromkeys(ops))
+    each = [workers.n_workers] if n_workers is None else _listed(n_workers, "n_workers", "(2, 4)")
+    counts = sorted({count(n, "n_workers", 1) for n in each})
+    ops = list(dict.fromkeys(_listed(ops, "ops", '("all_reduce",)')))
+    smallest, largest = count(smallest, "smallest", 4), count(largest, "largest", 4)
+    tight, seconds = (
+        float(numbers(x, name)) for x, name in ((tight, "tight"), (seconds, "seconds"))
+    )
     _check(ops, counts, smallest, largest, workers)
     settings = {"command": "collectives", "label": label, "ops": ops, "workers": counts}
     settings |= {"smallest": smallest, "largest": largest, "tight": tight, "seconds": seconds}
@@ -96,6 +101,13 @@ _UNITS = {
     "median), min_s and p90_s in s, of the slowest worker",
     "load_average": "runnable processes over the minute before the run",
 }
+
+
+def _listed(values, name: str, example: str) -> list:
+    """Return what an iterable holds, or raise ValueError for a text or a single value."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name}: expected several such as {example}, got {shown(values)}")
+    return list(values)
 
 
 def _whole(op: str, nbytes: int, n_workers: int) -> int:
@@ -120,7 +132,7 @@ def _sweep(out: Folder, cells: list, measure: "_Measure") -> None:
 def _continued(out: Folder) -> Table:
     """Open the table with the whole rows it had; what is left of a cut one goes."""
     path = out.path / _FILE
-    before = rows_of(path)
+    before = rows_of(path, COLUMNS)
     comments = [
         f"source: workbench.capture collectives, {out.notes['kind']}, {out.notes['date']}",
         f"hardware: {out.notes['hardware']}; load average before: {out.notes['load_average']:.2f}",
@@ -132,7 +144,7 @@ def _continued(out: Folder) -> Table:
 
 
 def _done(path: Path) -> set[tuple]:
-    rows = rows_of(path)
+    rows = rows_of(path, COLUMNS)
     return {(int(row["n_workers"]), row["op"], int(row["nbytes"])) for _, row in rows.iterrows()}
 
 

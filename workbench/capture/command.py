@@ -1,6 +1,7 @@
 """The command line: profile, collectives, plan, train, compare."""
 
 import argparse
+import math
 from functools import partial
 from pathlib import Path
 
@@ -11,34 +12,40 @@ from ..units import KIB, MIB
 from .batches import sweep_batches
 from .collectives import OPS, sweep_collectives
 from .comparing import compared
+from .folder import written
 from .forecast import forecasts, recorded_scenario
 from .plans import policy_of, write_plan
 from .recording import record
-from .workers import Workers, joined
+from .watch import explained
+from .workers import Workers, check_alone, joined
 from .workloads import MODELS, workload
 from .wrapping import time_wrapper
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; what is wrong with it is said once, and the exit code is 2."""
+    """Run a command; what is wrong with it is said once, and the exit code is 2.
+
+    An error of the model that is trained is raised as it is.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     try:
         with joined(options.backend, options.device, options.timeout) as workers:
-            written = options.run(options, workers)
-            if workers.rank == 0 and written:
-                print(f"wrote {written}")
-    except ValueError as error:
+            made = options.run(options, workers)
+            if workers.rank == 0 and made:
+                print(f"wrote {made}")
+    except (ValueError, OSError) as error:
+        if not explained(error):
+            raise
         parser.error(str(error))
 
 
 def _profile(options: argparse.Namespace, workers: Workers) -> Path:
-    if workers.n_workers > 1:
-        raise ValueError(f"profile: expected one worker, got {workers.n_workers}; use train")
+    check_alone(workers, "profile")
     make = _make(options, workers)
     each = options.iterations
-    written = record(
+    folder = record(
         make(options.batch),
         options.out,
         iterations=each,
@@ -47,14 +54,16 @@ def _profile(options: argparse.Namespace, workers: Workers) -> Path:
         settings=_settings(options),
         workers=workers,
     )
-    time_wrapper(partial(make, options.batch), written / "wrapper.csv", iterations=each)
+    time_wrapper(partial(make, options.batch), folder / "wrapper.csv", iterations=each)
     if options.batches:
-        sweep_batches(make, options.batches, written / "batches.csv", iterations=each)
-    return written
+        sweep_batches(make, options.batches, folder / "batches.csv", iterations=each)
+    return folder
 
 
 def _train(options: argparse.Namespace, workers: Workers) -> Path:
     policy, order = policy_of(options.policy)
+    if policy is None and options.how == "hooks":
+        raise ValueError("how: hooks send the messages of a plan, and ddp has its own; omit --how")
     asked = {"policy": options.policy, "how": options.how}
     if order:
         asked["n_gradients_a_message"] = list(policy.counts)
@@ -87,8 +96,7 @@ def _collectives(options: argparse.Namespace, workers: Workers) -> Path:
 
 
 def _plan(options: argparse.Namespace, workers: Workers) -> Path:
-    if workers.n_workers > 1:
-        raise ValueError(f"plan: expected one process, got {workers.n_workers}")
+    check_alone(workers, "plan")
     scenario = recorded_scenario(options.profile, options.collectives, options.workers)
     best, table = forecasts(scenario)
     print(f"predicted for {options.workers} workers:")
@@ -99,12 +107,11 @@ def _plan(options: argparse.Namespace, workers: Workers) -> Path:
 
 
 def _compare(options: argparse.Namespace, workers: Workers) -> Path | None:
-    if workers.n_workers > 1:
-        raise ValueError(f"compare: expected one process, got {workers.n_workers}")
+    check_alone(workers, "compare")
     table = compared(options.profile, options.collectives, options.runs)
     print(table.to_string(index=False, float_format="%.4f"))
     if options.out:
-        table.to_csv(options.out, index=False)
+        written(options.out, table.to_csv(index=False))
     return options.out
 
 
@@ -142,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     collectives.add_argument("--smallest", type=_positive, default=KIB, help="bytes")
     collectives.add_argument("--largest", type=_positive, default=64 * MIB, help="bytes")
     tight = "repeat until the interval of the median is within this share of it"
-    collectives.add_argument("--tight", type=float, default=0.05, help=tight)
-    collectives.add_argument("--seconds", type=float, default=1.5, help="or for so many s")
+    collectives.add_argument("--tight", type=_number, default=0.05, help=tight)
+    collectives.add_argument("--seconds", type=_number, default=1.5, help="or for so many s")
     least = "but so many times at least"
     collectives.add_argument("--least", type=_positive, default=3, help=least)
     for command in (profile, train, collectives):
@@ -189,7 +196,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--backend", choices=["nccl", "gloo", "mpi"])
     command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     silent = "s without a sign of a worker until the others end"
-    command.add_argument("--timeout", type=float, default=120.0, help=silent)
+    command.add_argument("--timeout", type=_number, default=120.0, help=silent)
 
 
 def _whole(text: str, least: int = 0) -> int:
@@ -201,6 +208,16 @@ def _whole(text: str, least: int = 0) -> int:
 
 def _positive(text: str) -> int:
     return _whole(text, 1)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1e6:  # more s than a run has, and torch counts in ms
+        raise argparse.ArgumentTypeError(f"expected a number above 0 up to 1e6, got {text!r}")
+    return value
 
 
 def _numbers(text: str) -> list[int]:

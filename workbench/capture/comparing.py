@@ -99,8 +99,8 @@ def _sent(run: Path) -> tuple[Plan, list[str]]:
 
 
 def _plain_s(run: Path) -> list[float]:
-    times = rows_of(run / "iterations_rank0.csv")
-    found = times[times["kind"] == "plain"]["iteration_s"] if len(times) else times
+    times = rows_of(run / "iterations_rank0.csv", ("kind", "iteration_s"))
+    found = times[times["kind"] == "plain"]["iteration_s"]
     if not len(found):
         raise ValueError(f"{run}: no plain iteration in iterations_rank0.csv")
     return found.astype(float).tolist()

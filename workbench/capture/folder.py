@@ -1,17 +1,23 @@
 """The folder of a run: what is in it is complete, so that a run goes on where it ended."""
 
 import csv
+import errno
+import itertools
 import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch.distributed as dist
 
-from ..checks import shown
 from .machine import machine
 from .workers import Workers
+
+_PART = "run.json.part"
+_WORDS = {"kind", "name", "op"}  # columns of text; the others hold numbers
+_REMOVE = "it is damaged, or another table: remove it and record it again"
 
 
 class Folder:
@@ -19,7 +25,8 @@ class Folder:
 
     path : new, empty, or of a run with the same settings that has not ended; every worker writes
         its own files, on a disk of its own or one that all share
-    settings : what was asked, as in run.json; a folder of other settings is refused
+    settings : what was asked, as JSON takes it, for run.json; a folder of other settings, or of
+        another number of workers, device or backend, is refused
 
     .complete says that nothing is left to do; .notes is what run.json says.
 
@@ -28,14 +35,21 @@ class Folder:
 
     def __init__(self, path: str | Path, settings: dict, workers: Workers):
         self.path, self.workers = Path(path), workers
-        found = _opened(self.path, settings) if workers.rank == 0 else None
+        try:
+            settings = json.loads(json.dumps(settings))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"settings: expected what JSON takes: {error}") from None
+        found = _opened(self.path, settings, workers) if workers.rank == 0 else None
         found = _of_rank_0(found, workers)
         if isinstance(found, str):
             raise ValueError(found)
         self.complete = found.get("complete", False)
-        self.path.mkdir(parents=True, exist_ok=True)
         if not self.complete:
             self.notes = {"settings": settings} | machine(workers) | {"complete": False}
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(f"{self.path}: cannot be made: {error}") from None
             self._write_notes()
 
     def finish(self, notes: dict) -> Path:
@@ -47,24 +61,39 @@ class Folder:
 
     def _write_notes(self) -> None:
         if self.workers.rank == 0:
-            part = self.path / "run.json.part"
-            part.write_text(json.dumps(self.notes, indent=2) + "\n", encoding="utf-8")
+            part = self.path / _PART
+            written(part, json.dumps(self.notes, indent=2) + "\n")
             os.replace(part, self.path / "run.json")
 
 
-def _opened(path: Path, settings: dict) -> dict | str:
+def _opened(path: Path, settings: dict, workers: Workers) -> dict | str:
     """Return run.json of a folder to go on with, {} of a new one, or why it is refused."""
     try:
         notes = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        before = notes["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        before = dict(notes["settings"])
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            return f"{path}: cannot be read: {error}"
+        notes = None
+    except (ValueError, KeyError, TypeError):
+        notes = None
+    if notes is None:
+        # A run that was cut before it wrote run.json has left its part.
+        if path.exists() and not (
+            path.is_dir() and {each.name for each in path.iterdir()} <= {_PART}
+        ):
             return f"{path} is not an empty folder, nor one of a run to go on with: name a new one"
         return {}
-    for name, value in settings.items():
-        if before.get(name) != value:
+    asked = settings | {
+        "world_size": workers.n_workers,
+        "device": workers.device.type,
+        "backend": workers.backend,
+    }
+    for name, value in asked.items():
+        found = before.get(name) if name in settings else notes.get(name)
+        if found != value:
             return (
-                f"{path} holds a run with {name} {shown(before.get(name))}, not {shown(value)}: "
+                f"{path} holds a run with {name} {json.dumps(found)}, not {json.dumps(value)}: "
                 "name a new folder, or ask for the same to go on with it"
             )
     return notes
@@ -108,13 +137,34 @@ class Table:
         self._file.close()
 
 
-def rows_of(path: Path) -> pd.DataFrame:
-    """Return the whole rows of a table so far, as text; none where there is no file yet."""
+def rows_of(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
+    """Return the whole rows of a table so far, as text; none where there is no file yet.
+
+    Raises ValueError for a table that lacks one of the columns, or with no finite number in one
+    that has numbers.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return pd.DataFrame()
-    lines = [line for line in text.split("\n")[:-1] if not line.startswith("#")]
-    fields = list(csv.reader(lines))
-    whole = [row for row in fields[1:] if len(row) == len(fields[0])]
-    return pd.DataFrame(whole, columns=fields[0]) if fields else pd.DataFrame()
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}; {_REMOVE}") from None
+    whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+    lines = itertools.dropwhile(lambda line: line.startswith("#"), whole)
+    header, *rows = [*csv.reader(lines)] or [list(columns)]
+    table = pd.DataFrame([row for row in rows if len(row) == len(header)], columns=header)
+    for column in columns:
+        if column not in table:
+            raise ValueError(f"{path}: no column {column}; {_REMOVE}")
+        if column not in _WORDS and not np.isfinite(pd.to_numeric(table[column], "coerce")).all():
+            raise ValueError(f"{path}: column {column} holds what is no number; {_REMOVE}")
+    return table
+
+
+def written(path: str | Path, text: str) -> Path:
+    """Write a text file and return its path, or raise ValueError where that cannot be."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written: {error}") from None
+    return Path(path)

@@ -31,6 +31,20 @@ def ready_marks(model: nn.Module, clock: Clock) -> Iterator[list]:
             handle.remove()
 
 
+def check_trained(model: nn.Module, what: str = "model") -> None:
+    """Raise ValueError for a model without gradients, or with some of unknown or varying size."""
+    if not trained(model):
+        raise ValueError(f"{what}: it has no parameter that requires a gradient: nothing to train")
+    for name, parameter in trained(model).items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"{what}: {name} is not initialised; run a forward first")
+        if parameter.is_meta:
+            raise ValueError(f"{what}: {name} is on no device (meta); make it on one")
+    for name, part in model.named_modules():
+        if getattr(part, "sparse", False) is True:
+            raise ValueError(f"{what}: {name} has sparse gradients; expected sparse=False")
+
+
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters of a bare model that get a gradient, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}

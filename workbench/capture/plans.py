@@ -11,6 +11,7 @@ from torch import nn
 from ..checks import shown
 from ..fusion import FixedBuffer, OneMessage, PerTensor, Plan, Timed, check_gradients, fuse
 from ..units import MIB
+from .folder import written
 from .hooks import sizes
 
 Messages = list[list[str]]  # names of gradients, a list a message, in the order they are sent
@@ -28,26 +29,29 @@ def write_plan(path: str | Path, plan, gradients: pd.DataFrame) -> Path:
 def write_messages(path: str | Path, messages: Messages) -> Path:
     """Write messages of named gradients as a plan."""
     lines = ",\n ".join(json.dumps(message) for message in messages)
-    Path(path).write_text(f'{{"messages": [\n {lines}\n]}}\n', encoding="utf-8")
-    return Path(path)
+    return written(path, f'{{"messages": [\n {lines}\n]}}\n')
 
 
 def read_plan(path: str | Path) -> tuple[Plan, list[str]]:
     """Return the Plan in a file, and the names of its gradients in the order it takes them.
 
-    Raises ValueError for a file that is no plan; FileNotFoundError where there is none.
+    Raises ValueError for a file that is no plan, or names a gradient twice; OSError for none.
     """
     expected = (
         f'{path}: expected JSON as write_plan writes it, {{"messages": [["name", ...], ...]}}'
     )
     try:
         messages = json.loads(Path(path).read_text(encoding="utf-8"))["messages"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(expected) from None
     named = isinstance(messages, list) and all(isinstance(m, list) and m for m in messages)
     if not (messages and named and all(isinstance(n, str) for m in messages for n in m)):
         raise ValueError(f"{expected}; each message with a name or more")
-    return Plan(counts=tuple(map(len, messages))), [name for m in messages for name in m]
+    names = [name for message in messages for name in message]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise ValueError(f"{path}: {shown(twice)} is there twice; expected each gradient once")
+    return Plan(counts=tuple(map(len, messages))), names
 
 
 def policy_of(text: str) -> tuple[object, list[str] | None]:
@@ -60,11 +64,14 @@ def policy_of(text: str) -> tuple[object, list[str] | None]:
     if text in plain:
         return plain[text], None
     if kind == "plan" and value:
-        return read_plan(value)
+        try:
+            return read_plan(value)
+        except OSError as error:
+            raise ValueError(f"policy plan: cannot be read: {error}") from None
     if kind == "fixed":
         try:
             return FixedBuffer(round(float(value) * MIB)), None
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(f"policy fixed: expected MiB above 0, got {shown(value)}") from None
     expected = "ddp, per-tensor, one-message, fixed:<MiB> or plan:<file>"
     raise ValueError(f"policy: expected {expected}, got {shown(text)}")

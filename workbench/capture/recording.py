@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..checks import count
+from ..checks import count, shown
 from .apply import messages_of
 from .folder import Folder, Table, rows_of
-from .hooks import ready_marks, sizes, trained
+from .hooks import check_trained, ready_marks, sizes, trained
 from .plans import grouped, in_order, write_messages
 from .tracing import WARM_UP as PROFILER_WARM_UP
 from .tracing import traced
@@ -26,7 +26,8 @@ _UNITS = {
     "gradient_bytes": "bytes of all gradients as they are reduced",
     "load_average": "runnable processes over the minute before the run",
     "gradients.csv": "nbytes in bytes; ready_s (median), low_s and high_s (quartiles) in seconds "
-    "since backward began, of the iterations with hooks and without the profiler",
+    "since backward began, of the iterations with hooks and without the profiler; n_iterations 0 "
+    "where there was no gradient",
     "gradients_rank*.csv": "of the iterations in the trace, by hooks: nbytes in bytes; ready_s in "
     "seconds since backward began",
     "ready_rank*.csv": "likewise, of the iterations with hooks and without the profiler",
@@ -65,10 +66,12 @@ def record(
     parts), ready_rank<r>.csv (iteration, name, nbytes, ready_s by the hooks), rank<r>.json.gz
     (trace of the profiled iterations) and gradients_rank<r>.csv (as ready_rank, of the iterations
     in the trace); rank 0 gradients.csv (GRADIENTS of ready_rank0: medians, and quartiles as low_s
-    and high_s), plan.json (the messages that several workers sent) and run.json (hardware,
-    software, units).
+    and high_s; a parameter without a gradient comes last, with n_iterations 0), plan.json (the
+    messages that several workers sent) and run.json (hardware, software, units).
     Raises ValueError when the folder holds another run or an argument makes no run.
     """
+    if not isinstance(work, Workload):
+        raise ValueError(f"work: expected a workbench.capture.Workload, got {shown(work)}")
     for name, value, least in (
         ("iterations", iterations, 1),
         ("hooked", hooked, 0),
@@ -76,12 +79,13 @@ def record(
     ):
         count(value, name, least)
     workers = workers or current()
-    if not trained(work.model):
-        raise ValueError("model: it has no parameter that requires a gradient, so nothing to train")
-    asked = {"iterations": iterations, "hooked": hooked, "profiled": profiled}
+    check_trained(work.model)
+    asked = {"iterations": int(iterations), "hooked": int(hooked), "profiled": int(profiled)}
     out = Folder(folder, (settings or {}) | asked, workers)
     if out.complete:
         return out.path
+    if own := sorted({*out.notes, "iterations", "iteration_s", "units"} & set(work.about)):
+        raise ValueError(f"about: {own[0]} is a word of run.json's own; say it in another")
     training = Training(work, workers, policy, order, how)
     recording = _Recording(out, training, sizes(work.model))
     recording.timed(iterations, hooked)
@@ -107,8 +111,10 @@ class _Recording:
     def timed(self, iterations: int, hooked: int) -> None:
         """Time iterations, plain and with hooks in turns, unless all workers have done so."""
         kinds = _in_turns(iterations, hooked)
-        rows = _of(rows_of(self.times), "plain", "hooks")
-        whole = len(rows) == len(kinds) and len(rows_of(self.ready)) == hooked * len(self.nbytes)
+        rows = _of(self._times(), "plain", "hooks")
+        marked = set(rows_of(self.ready, _READY)["iteration"]) if hooked else set()
+        whole = rows["kind"].tolist() == kinds
+        whole = whole and marked == set(rows["iteration"][rows["kind"] == "hooks"])
         for _ in range(WARM_UP):
             self.training.iterate()
         if not self.out.workers.slowest([float(not whole)])[0]:
@@ -118,12 +124,13 @@ class _Recording:
         with self._table(self.times, _TIMES) as times, readies as ready:
             for number, kind in enumerate(bar):
                 with self._marks(kind) as found:
-                    times.add([kind, number, *self.training.iterate(found)])
-                self._add_ready(ready, number, found)
+                    seen = self.training.iterate(found)
+                self._add_ready(ready, number, found)  # first, so that with its time it is whole
+                times.add([kind, number, *seen])
 
     def profiled(self, iterations: int) -> None:
         """Profile iterations; their times follow those of the iterations before."""
-        before = _of(rows_of(self.times), "plain", "hooks")
+        before = _of(self._times(), "plain", "hooks")
         trace = self.out.path / f"rank{self.rank}.json.gz"
         with ready_marks(self.training.bare, self.training.clock) as marks:
             seen = traced(self.training, iterations, marks, trace)
@@ -137,10 +144,10 @@ class _Recording:
 
     def notes(self, work: Workload, policy, order, profiled: int) -> dict:
         """Return what run.json says of the model and its times; write the tables of rank 0."""
-        times, model = rows_of(self.times), self.training.model
+        times, model = self._times(), self.training.model
         messages = messages_of(model)
         if self.rank == 0:
-            _write_gradients(self.ready, self.out.path / "gradients.csv")
+            _write_gradients(self.ready, self.out.path / "gradients.csv", self.nbytes)
             if messages:
                 write_messages(self.out.path / "plan.json", messages)
         said = _model(work, self.nbytes) | work.about
@@ -164,6 +171,9 @@ class _Recording:
         with ready_marks(self.training.bare, self.training.clock) as marks:
             yield marks
 
+    def _times(self) -> pd.DataFrame:
+        return rows_of(self.times, _TIMES)
+
     def _table(self, path: Path, columns: tuple, before: pd.DataFrame | None = None) -> Table:
         return Table(path, columns, self.comments[path], before)
 
@@ -174,6 +184,8 @@ class _Recording:
             if not name:
                 began, number = mark, number + 1
                 continue
+            if name not in self.nbytes:
+                raise ValueError(f"model: {name} was added to it while it was trained")
             ready_s = self.training.clock.between(began, mark)
             table.add([number, name, self.nbytes[name], ready_s])
 
@@ -185,16 +197,19 @@ def _in_turns(iterations: int, hooked: int) -> list[str]:
 
 
 def _of(rows: pd.DataFrame, *kinds: str) -> pd.DataFrame:
-    return rows[rows["kind"].isin(kinds)] if len(rows) else rows
+    return rows[rows["kind"].isin(kinds)]
 
 
 def _unit(path: Path) -> str:
     return next(unit for name, unit in _UNITS.items() if path.match(name))
 
 
-def _write_gradients(ready: Path, path: Path) -> None:
-    """Write GRADIENTS of the iterations with hooks, in the order of their median ready times."""
-    rows = rows_of(ready)
+def _write_gradients(ready: Path, path: Path, nbytes: dict[str, int]) -> None:
+    """Write GRADIENTS of the iterations with hooks, in the order of their median ready times.
+
+    A parameter without a gradient is sent all the same, as zeros, when backward ends.
+    """
+    rows = rows_of(ready, _READY)
     if rows.empty:
         return
     source = ready.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
@@ -204,6 +219,11 @@ def _write_gradients(ready: Path, path: Path) -> None:
     low, high = (each["ready_s"].quantile(q) for q in (0.25, 0.75))
     table = table.assign(low_s=low, high_s=high, n_iterations=each.size())
     table = table.sort_values("ready_s", kind="stable").reset_index()
+    last_s = table["ready_s"].iloc[-1]
+    unused = [(name, n, last_s, last_s, last_s, 0) for name, n in nbytes.items() if name not in low]
+    table = (
+        pd.concat([table, pd.DataFrame(unused, columns=table.columns)[::-1]]) if unused else table
+    )
     with Table(path, table.columns, [source, _UNITS["gradients.csv"]]) as out:
         for row in table.itertuples(index=False):
             out.add(row)

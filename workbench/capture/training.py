@@ -1,7 +1,7 @@
 """One iteration of training, timed in its parts."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
+from ..checks import shown
 from .apply import apply_plan
 from .clock import Clock
-from .hooks import ready_marks, trained
+from .hooks import check_trained, ready_marks, trained
 from .workers import Workers
 from .workloads import Workload
 
@@ -31,38 +32,39 @@ class Training:
     """A workload on a worker's device, in parallel where there are several workers.
 
     policy : None is DistributedDataParallel with its defaults, else what apply_plan takes
-    order, how : its gradients and how; "auto" tries a backward first, and takes "hooks" unless
-        gradients get ready in the order given
+    order, how : its gradients and how; "auto" takes "hooks" unless gradients get ready in the order
+        given
 
-    .model is what is trained, .bare the model in it. Raises ValueError for one with nothing to
-    train.
+    Several workers try a backward first, which tells that order, and whether a parameter has no
+    gradient: then find_unused_parameters is set. .model is what is trained, .bare the model in it.
+    Raises ValueError for a model with nothing to train, for batches that are no pairs, and for a
+    loss that is no scalar of the parameters.
     """
 
     def __init__(self, work: Workload, workers: Workers, policy=None, order=None, how="auto"):
-        if not trained(work.model):
+        check_trained(work.model)
+        if policy is not None and workers.n_workers < 2:
             raise ValueError(
-                "model: it has no parameter that requires a gradient, so nothing to train"
+                "policy: one worker sends no messages; start 2 or more, such as with "
+                "torchrun --standalone --nproc-per-node 2"
             )
         self.clock = Clock(workers.device)
         self.loss = work.loss
         self._batches = _again_and_again(work.batches)
         self.model = self.bare = work.model.to(workers.device)
         self.optimizer = work.optimizer or torch.optim.SGD(self.bare.parameters(), lr=1e-3)
-        if how == "auto" and order is not None and workers.n_workers > 1:
-            # torch goes by the order it sees, in which its limits may make other messages.
-            other = float(self.order() != _names(order))
-            how = "hooks" if workers.slowest([other])[0] else how
-        self.model = _in_parallel(self.bare, workers, policy, order, how)
+        if workers.n_workers > 1:
+            self.model = _in_parallel(self, workers, policy, order, how)
 
     def iterate(self, marks: list | None = None) -> Times:
         """Train one iteration; backward's beginning is added to marks, under the name ""."""
         clock, began = self.clock, time.perf_counter()
         parts = [clock.mark()]
         with record_function("data"):
-            inputs, targets = (_moved(x, clock.device) for x in next(self._batches))
+            inputs, targets = self._batch()
         parts.append(clock.mark())
         with record_function("forward"):
-            value = self.loss(_called(self.model, inputs), targets)
+            value = self._value(inputs, targets)
         parts.append(clock.mark())
         if marks is not None:
             marks.append(("", parts[-1]))
@@ -80,40 +82,67 @@ class Training:
     def order(self) -> list[str]:
         """Return the order in which gradients get ready, seen in a backward of no consequence."""
         with ready_marks(self.bare, self.clock) as marks:
-            inputs, targets = (_moved(x, self.clock.device) for x in next(self._batches))
-            self.loss(_called(self.model, inputs), targets).backward()
+            self._value(*self._batch()).backward()
             self.optimizer.zero_grad()
         return [name for name, _ in marks]
 
+    def _batch(self) -> tuple:
+        batch = next(self._batches)
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            of = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+            raise ValueError(f"batches: expected pairs (inputs, targets), got {shown(batch)}{of}")
+        return tuple(_moved(each, self.clock.device) for each in batch)
 
-def _names(order) -> list[str]:
-    return list(order["name"] if isinstance(order, pd.DataFrame) else order)
+    def _value(self, inputs, targets) -> torch.Tensor:
+        value = self.loss(_called(self.model, inputs), targets)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
+            shape = f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
+            raise ValueError(
+                f"loss: expected a scalar tensor that depends on parameters, got {shown(value)}"
+                f"{shape}"
+            )
+        return value
 
 
-def _in_parallel(model: nn.Module, workers: Workers, policy, order, how) -> nn.Module:
-    if workers.n_workers < 2:
-        return model
+def _in_parallel(training: Training, workers: Workers, policy, order, how) -> nn.Module:
+    model, seen = training.bare, training.order()
+    unused, other = workers.slowest(
+        [float(len(set(seen)) < len(trained(model))), float(seen != _names(order))]
+    )
+    options = {"find_unused_parameters": True} if unused else {}
     if policy is not None:
-        return apply_plan(model, policy, order, how=how)
+        # torch goes by the order it sees, in which its limits may make other messages.
+        how = "hooks" if how == "auto" and order is not None and other else how
+        return apply_plan(model, policy, order, how=how, **options)
     on_gpu = workers.device.type == "cuda"
-    return DistributedDataParallel(model, device_ids=[workers.device] if on_gpu else None)
+    return DistributedDataParallel(
+        model, device_ids=[workers.device] if on_gpu else None, **options
+    )
+
+
+def _names(order) -> list[str] | None:
+    return list(order["name"]) if isinstance(order, pd.DataFrame) else order and list(order)
 
 
 def _again_and_again(batches) -> Iterator:
+    total = 0
     while True:
-        before = 0
+        before = total
         for batch in batches:
             yield batch
-            before += 1
-        if not before:
-            raise ValueError("batches: expected (inputs, targets) at least once, got none")
+            total += 1
+        if total == before:
+            raise ValueError(
+                f"batches: expected (inputs, targets) without end or anew each time, got {total} "
+                "in all; a generator ends once, a list or a DataLoader begins again"
+            )
 
 
 def _moved(x, device: torch.device):
-    """Return tensors, also within tuples, lists and dicts, on the device."""
-    if isinstance(x, torch.Tensor):
-        return x.to(device, non_blocking=True)
-    if isinstance(x, dict):
+    """Return tensors, also within tuples, lists and mappings, on the device."""
+    if hasattr(x, "to"):  # a tensor, or what moves its own, such as a PackedSequence
+        return x.to(device, non_blocking=True) if isinstance(x, torch.Tensor) else x.to(device)
+    if isinstance(x, Mapping):
         return {key: _moved(value, device) for key, value in x.items()}
     if isinstance(x, tuple | list):
         return tuple(_moved(value, device) for value in x)
@@ -121,6 +150,7 @@ def _moved(x, device: torch.device):
 
 
 def _called(model: nn.Module, inputs):
-    if isinstance(inputs, dict):
+    if isinstance(inputs, Mapping):
         return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    # Not of its kinds: those with names have become plain in _moved, and others are one input.
+    return model(*inputs) if type(inputs) is tuple else model(inputs)

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -39,7 +40,7 @@ def watched(rank: int, n_workers: int, timeout_s: float, *, has_store: bool = Tr
         watch.start()
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # also sys.exit() in what is trained
             watch.failed(error)
             raise
         finally:
@@ -113,7 +114,7 @@ class _Watch(threading.Thread):
             self._beat()
         return [r for r in others if self._beats(r) == before[r] and not self._left(r)]
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Leave with an error: raise it where it is the first, else say who was lost and end."""
         with contextlib.suppress(RuntimeError):
             if isinstance(error, RuntimeError) and not self.store.add("spoken", 0):
@@ -123,10 +124,18 @@ class _Watch(threading.Thread):
             self.over = True  # the thread is not to end this process before the error is told
             if self.store.add("spoken", 1) > 1:
                 self._end("", speaks=False)
-            if not isinstance(error, ValueError):  # which says by itself what to do
+            if not explained(error):
                 _say(f"rank {self.rank} failed: {type(error).__name__}: {error}")
+            if self.rank == 0:
+                self._wait_for_others()
             return
         self._end("rank 0, which holds the store, does not answer", self.rank == 1)
+
+    def _wait_for_others(self) -> None:
+        """Keep the store, which rank 0 may hold, until the others know, for a while at most."""
+        until = time.monotonic() + _HASTE_S
+        while not all(map(self._left, range(1, self.n_workers))) and time.monotonic() < until:
+            time.sleep(_BEAT_S / 10)
 
     def end(self) -> None:
         """Stop watching; others no longer wait for this worker's beats."""
@@ -152,10 +161,21 @@ class _Watch(threading.Thread):
             speaks = self.store.add("spoken", 1) == 1
         if speaks:
             _say(message)
+        with contextlib.suppress(RuntimeError):
+            self.store.add(f"left/{self.rank}", 1)
         if not speaks or self.rank == 0:
             # Launchers blame the first to end; and rank 0 may hold the store others look in.
             time.sleep(_HASTE_S)
         os._exit(_TERMINATED if message.endswith("SIGTERM") else 1)
+
+
+def explained(error: BaseException) -> bool:
+    """Return whether this package raised an error, whose message then says what to do."""
+    *_, (raising, _) = traceback.walk_tb(error.__traceback__)
+    package = __package__.partition(".")[0]
+    return isinstance(error, ValueError | OSError) and raising.f_globals["__name__"].startswith(
+        package
+    )
 
 
 def _say(message: str) -> None:

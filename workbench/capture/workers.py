@@ -18,9 +18,13 @@ from .watch import watched
 
 _LAUNCHERS = {  # our name -> SLURM's and Open MPI's
     "RANK": ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK"),
-    "WORLD_SIZE": ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"),
+    "WORLD_SIZE": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"),
     "LOCAL_RANK": ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    "LOCAL_WORLD_SIZE": ("SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    "LOCAL_WORLD_SIZE": (
+        "SLURM_STEP_TASKS_PER_NODE",
+        "SLURM_NTASKS_PER_NODE",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
 }
 
 
@@ -60,7 +64,7 @@ def current() -> Workers:
     if not dist.is_initialized():
         return Workers(device=_device())
     size = dist.get_world_size()
-    each = int(_said("LOCAL_WORLD_SIZE", os.environ) or size)
+    each = int(announced(os.environ).get("LOCAL_WORLD_SIZE", size))
     return Workers(dist.get_rank(), size, each, _device(), dist.get_backend())
 
 
@@ -84,7 +88,14 @@ def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 
     os.environ.update(environment)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    except (dist.DistError, ValueError) as error:
+        raise ValueError(
+            f"workers: {os.environ.get('WORLD_SIZE')} did not meet at "
+            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} within {timeout_s} s "
+            f"(rank {os.environ.get('RANK')}): {str(error).splitlines()[0]}"
+        ) from None
     workers = replace(current(), device=chosen)
     with watched(workers.rank, workers.n_workers, timeout_s, has_store=backend != "mpi"):
         yield workers
@@ -93,23 +104,40 @@ def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 
     dist.destroy_process_group()
 
 
+def check_alone(workers: Workers, what: str) -> None:
+    """Raise ValueError for several workers."""
+    if workers.n_workers > 1:
+        raise ValueError(f"{what}: expected one worker, got {workers.n_workers}")
+
+
 def announced(environment: dict) -> dict:
     """Return what a launcher's environment says, under the names that torch reads.
 
     SLURM names no address to meet at: it is the first host of the job, and the port follows from
-    the number of the job, so that two jobs on a host do not meet.
+    the numbers of job and step, so that two of them on a host do not meet. The script of a job is
+    told how many tasks the job has, too, but is alone: only a step's tasks are workers.
     """
+    if "SLURM_TASK_PID" in environment and "SLURM_STEP_NUM_TASKS" not in environment:
+        environment = {k: v for k, v in environment.items() if not k.startswith("SLURM_")}
     found = {name: _said(name, environment) for name in _LAUNCHERS}
     hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
-    port = 20_000 + int(environment.get("SLURM_JOB_ID") or 9_500) % 20_000
+    numbers = (
+        int(_digits(environment.get(f"SLURM_{each}_ID", "")) or 0) for each in ("JOB", "STEP")
+    )
+    port = 20_000 + sum(numbers) % 20_000
     found["MASTER_ADDR"] = environment.get("MASTER_ADDR") or (_first_host(hosts) if hosts else "")
     found["MASTER_PORT"] = environment.get("MASTER_PORT") or (str(port) if hosts else "")
     return {name: value for name, value in found.items() if value}
 
 
 def _said(name: str, environment: dict) -> str:
-    values = (environment.get(each, "") for each in (name, *_LAUNCHERS[name]))
-    return next((value for value in values if value.isdecimal()), "")
+    values = (_digits(environment.get(each, "")) for each in (name, *_LAUNCHERS[name]))
+    return next((value for value in values if value), "")
+
+
+def _digits(text: str) -> str:
+    """Return the digits a text begins with: of SLURM's 8(x3),4 tasks on nodes the first node's."""
+    return re.match(r"[0-9]*", text)[0]
 
 
 def _first_host(nodelist: str) -> str:

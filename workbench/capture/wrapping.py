@@ -13,7 +13,7 @@ from .folder import Table, rows_of
 from .hooks import trained
 from .machine import machine
 from .training import Training
-from .workers import Workers, current
+from .workers import Workers, check_alone, current
 from .workloads import Workload
 
 _WARM_UP = 3  # iterations; it regroups its buckets after the first
@@ -27,11 +27,13 @@ def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: 
     path : of the CSV; one that is complete is left as it is
 
     What it adds is its hooks, copies into messages and back, and calls that send nothing. Columns:
-    iteration, plain_s, wrapped_s (s).
+    iteration, plain_s, wrapped_s (s). Raises ValueError for several workers, and where make returns
+    the same model twice.
     """
     path, workers = Path(path), current()
+    check_alone(workers, "time_wrapper")
     count(iterations, "iterations", 1)
-    if len(rows_of(path)) == iterations:
+    if len(rows_of(path, _COLUMNS)) == iterations:
         return path
     said = machine(workers)
     comments = [
@@ -41,6 +43,8 @@ def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: 
     ]
     with _group(workers), Table(path, _COLUMNS, comments) as table:
         plain, wrapped = (Training(make(), workers) for _ in range(2))
+        if plain.bare is wrapped.bare:
+            raise ValueError("make: expected a model of its own at each call, got the same twice")
         unused = len(wrapped.order()) < len(trained(wrapped.model))
         on_gpu = workers.device.type == "cuda"
         wrapped.model = DistributedDataParallel(
@@ -56,9 +60,13 @@ def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: 
 
 
 def wrapper_s(path: str | Path) -> float:
-    """Return the s that it adds to an iteration: median difference of the pairs, 0 at least."""
-    pairs = rows_of(Path(path))[["plain_s", "wrapped_s"]].astype(float)
-    return max(0.0, float((pairs["wrapped_s"] - pairs["plain_s"]).median()))
+    """Return the s that it adds to an iteration: median difference of the pairs, 0 at least.
+
+    0, too, where none was timed.
+    """
+    pairs = rows_of(Path(path), ("plain_s", "wrapped_s"))[["plain_s", "wrapped_s"]].astype(float)
+    added_s = (pairs["wrapped_s"] - pairs["plain_s"]).median()
+    return 0.0 if pairs.empty else max(0.0, float(added_s))
 
 
 @contextlib.contextmanager
