@@ -161,7 +161,7 @@ def test_every_picture_has_a_text_for_those_who_do_not_see_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["00-start-here", "05-what-would-help"])
+@pytest.mark.parametrize("notebook", ["00-start-here", "04-does-it-predict", "05-what-would-help"])
 def test_the_pictures_are_those_that_the_notebooks_write(notebook, tmp_path):
     path = ROOT / "notebooks" / f"{notebook}.ipynb"
     execute(path, parameters={"FIGURES": tmp_path})

@@ -90,9 +90,10 @@ def test_gains_are_drawn_in_per_cent_beside_their_baseline(ax):
     assert [label.get_text() for label in ax.get_yticklabels()] == ["big", "small"]
 
 
-def test_a_loss_is_drawn_too(ax):
-    draw_gain(ax, gains().assign(gain=[-0.03, 0.001, 0.2, 0.4][: len(gains())]))
-    assert ax.get_xlim()[0] < -3.0
+def test_losses_and_gains_beyond_the_claim_are_drawn_too(ax):
+    draw_gain(ax, gains().assign(gain=[-0.03, 0.001, 2.9]))
+    low, high = ax.get_xlim()
+    assert low < -3.0 and high > 290.0
 
 
 def test_the_claimed_range_is_shaded(ax):

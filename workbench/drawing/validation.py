@@ -103,12 +103,12 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
         rows = cells["baseline"].map(baselines.index) + offset
         ax.plot(100 * cells["gain"], rows, label=short(name, 24), **look)
     ax.set_xscale("symlog", linthresh=1.0)
-    left = min(-0.2, 120 * table["gain"].min())
+    left, right = min(-0.2, 120 * table["gain"].min()), max(200, 120 * table["gain"].max())
     if left < -0.2:
         ax.axvline(0, color=INK, lw=0.6, zorder=1)
     ticks = [tick for tick in LOSSES if tick > left] + list(TICKS)
     ax.set_xticks(ticks, [f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
-    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(left, 200))
+    ax.set(xlabel="gain of adaptive fusion (%)", xlim=(left, right))
     ax.set_yticks(range(len(baselines)), [short(name, 26) for name in baselines])
     ax.tick_params(axis="y", length=0)
     ax.minorticks_off()
