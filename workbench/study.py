@@ -230,8 +230,8 @@ def beside(table: pd.DataFrame) -> pd.DataFrame:
 def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
     """Return how many times as fast as with one policy the others train, mean over models.
 
-    table : of `predicted`. A row a network and number of workers, columns (policy, measured) and
-    (policy, predicted), geometric means, as of ratios.
+    table : of `predicted`. Two rows a network and number of workers, measured and predicted, a
+    column a policy; geometric means, as of ratios.
     """
     check(table, VALIDATION, "speedups")
     if over not in set(table["method"]):
@@ -241,7 +241,9 @@ def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
     logs = np.log(table.set_index([*cell, "method"])[["measured", "predicted"]])
     ratios = logs - logs.xs(over, level="method").reindex(logs.index.droplevel("method")).to_numpy()
     means = ratios.groupby(["case", "n_workers", "method"], sort=False).mean()
-    wide = np.exp(means).unstack("method").swaplevel(axis=1)
+    means.columns.name = "speedup"
+    wide = np.exp(means).stack().unstack("method")
     order = [name for name in table["method"].unique() if name != over]
     rows = logs.index.droplevel(["model", "method"]).unique()
-    return wide.reindex(rows)[order]
+    both = [(*row, what) for row in rows for what in means]
+    return wide.loc[both, order]
