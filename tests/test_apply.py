@@ -195,7 +195,7 @@ def with_sparse_buffer():
         (net, Plan(counts=(3,)), table(), r"covers 3 gradients"),
         (nn.Tanh, PerTensor(), None, r"no parameter that requires a gradient"),
         (lambda: net().to(torch.complex64), PerTensor(), None, r"0.weight is complex"),
-        (lazy, PerTensor(), None, r"0.weight is not initialised \(run a forward first\)"),
+        (lazy, PerTensor(), None, r"0.weight is not initialised; run a forward first"),
         (half_on_meta, PerTensor(), None, r"1.weight is on no device \(meta\)"),
         (lambda: nn.Embedding(3, 2, sparse=True), PerTensor(), None, r"sparse=False"),
     ],

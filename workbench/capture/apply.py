@@ -129,11 +129,11 @@ def _caps(module: nn.Module, messages: Messages) -> list[float] | None:
 def _watch_order(model: DistributedDataParallel, messages: Messages) -> None:
     """Warn once when the messages it settled on, in the order it saw, are not those planned."""
 
-    def look(*_) -> None:
-        if not model._get_ddp_logging_data().get("has_rebuilt_buckets"):
+    def look(wrapped: DistributedDataParallel, *_) -> None:
+        if not wrapped._get_ddp_logging_data().get("has_rebuilt_buckets"):
             return
         handle.remove()
-        found = messages_of(model)
+        found = messages_of(wrapped)
         if list(map(set, found)) != list(map(set, messages)):
             warnings.warn(
                 f"apply_plan: gradients get ready in another order than that of the plan, so "

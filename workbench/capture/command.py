@@ -1,6 +1,7 @@
 """The command line: profile, collectives, plan, train, compare."""
 
 import argparse
+import hashlib
 import math
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,8 @@ def _train(options: argparse.Namespace, workers: Workers) -> Path:
     asked = {"policy": options.policy, "how": options.how}
     if order:
         asked["n_gradients_a_message"] = list(policy.counts)
+        # So that a run is not gone on with in the messages of another file of this name.
+        asked["names_sha256"] = hashlib.sha256("\n".join(order).encode()).hexdigest()[:16]
     return record(
         _make(options, workers)(options.batch),
         options.out,

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import itertools
 import json
 import os
@@ -149,7 +150,7 @@ def rows_of(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
         text = ""
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}; {_REMOVE}") from None
-    whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+    whole = io.StringIO(text[: text.rfind("\n") + 1], newline="\n")
     lines = itertools.dropwhile(lambda line: line.startswith("#"), whole)
     header, *rows = [*csv.reader(lines)] or [list(columns)]
     table = pd.DataFrame([row for row in rows if len(row) == len(header)], columns=header)

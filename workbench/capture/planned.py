@@ -237,6 +237,7 @@ def is_planned(parameter: nn.Parameter) -> bool:
 
 
 def _kinds(parameters: dict[str, nn.Parameter]) -> dict[str, tuple]:
+    """Return what buffers are made for: which parameters, of which type of data, where."""
     return {name: (id(p), p.dtype, p.device) for name, p in parameters.items()}
 
 
