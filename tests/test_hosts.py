@@ -21,7 +21,7 @@ TINY = "lstm --small --batch 2"
 SRUN = """#!/bin/bash
 hosts=($HOSTS) n=2 code=0
 while [[ $1 == --* ]]; do [[ $1 == --ntasks ]] && n=$2; shift 2; done
-export SLURM_NTASKS=$n SLURM_LOCALID=0 SLURM_NTASKS_PER_NODE=1
+export SLURM_NTASKS=$n SLURM_STEP_NUM_TASKS=$n SLURM_LOCALID=0 SLURM_NTASKS_PER_NODE=1
 for ((rank = 0; rank < n; rank++)); do
     SLURM_PROCID=$rank ip netns exec ${hosts[rank]} "$@" & started+=($!)
 done
