@@ -17,11 +17,6 @@ import torch
 from torch import nn
 
 from workbench.capture import (
-    BERT,
-    GPT2,
-    LSTM,
-    VGG16,
-    ResNet50,
     Workload,
     record,
     sweep_batches,
@@ -29,8 +24,11 @@ from workbench.capture import (
     workload,
 )
 from workbench.capture.command import main
+from workbench.capture.convolutional import VGG16, ResNet50
 from workbench.capture.folder import Folder, Table, rows_of
 from workbench.capture.plans import policy_of
+from workbench.capture.recurrent import LSTM
+from workbench.capture.transformers import BERT, GPT2
 from workbench.capture.workers import Workers
 from workbench.capture.workloads import MODELS
 from workbench.fits import fit_batch_time

@@ -105,6 +105,14 @@ def test_the_command_writes_the_plan_and_says_the_settings(profile, links, capsy
         assert text in said
 
 
+def test_the_command_says_what_was_not_timed(profile, links, capsys):
+    arguments = ["plan", "--profile", str(profile), "--collectives", str(links), "--workers"]
+    main([*arguments, "2", "--out", str(links / "2.json")])
+    assert "timed with" not in capsys.readouterr().out
+    main([*arguments, "8", "--out", str(links / "8.json")])
+    assert "timed with 2 workers: their price with 8 follows" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("missing", ["gradients.csv", "run.json"])
 def test_a_folder_without_a_profile_is_refused(tmp_path, links, missing):
     for name in {"gradients.csv", "run.json"} - {missing}:

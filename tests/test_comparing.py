@@ -42,10 +42,10 @@ def links(tmp_path):
     return tmp_path / "links.csv"
 
 
-def run_of(folder, messages, seconds, **changes):
+def run_of(folder, messages, seconds, world_size=2, **changes):
     folder.mkdir()
     asked = settings(**changes) | {"policy": "ddp"}
-    (folder / "run.json").write_text(json.dumps({"settings": asked, "world_size": 2}))
+    (folder / "run.json").write_text(json.dumps({"settings": asked, "world_size": world_size}))
     write_messages(folder / "plan.json", messages)
     kinds = ["plain"] * len(seconds) + ["profiled"]
     times = pd.DataFrame({"kind": kinds, "iteration_s": [*seconds, 9.0]})
@@ -62,6 +62,7 @@ def test_messages_as_sent_are_predicted_and_set_beside_the_median(tmp_path, prof
     assert table["iteration_s"].tolist() == pytest.approx([0.42, 0.5])
     assert table.loc["apart", ["low_s", "high_s"]].tolist() == pytest.approx([0.40, 0.44])
     assert table["error"].tolist() == pytest.approx([APART_S / 0.42 - 1, TOGETHER_S / 0.5 - 1])
+    assert table["note"].tolist() == ["", ""]
     factors = table[["predicted_factor", "scaling_factor"]].loc["apart"]
     assert factors.tolist() == pytest.approx([0.3 / APART_S, 0.3 / 0.42])
 
@@ -72,13 +73,21 @@ def test_a_message_waits_for_those_before_it(tmp_path, profile, links):
     assert row.predicted_s == pytest.approx(TOGETHER_S)  # b is ready early, but a goes first
 
 
+def test_what_is_not_to_be_trusted_is_said_beside_it(tmp_path, profile, links):
+    fast = run_of(tmp_path / "fast", [["b"], ["a"]], [0.25], world_size=4)
+    (row,) = compared(profile, links, [fast]).itertuples()
+    assert row.scaling_factor == pytest.approx(0.3 / 0.25)
+    assert "faster than the lone worker of the profile" in row.note
+    assert "timed with 2 workers: their price with 4 follows a ring's formula" in row.note
+
+
 def test_the_command_prints_the_table_and_writes_it(tmp_path, profile, links, capsys):
     run = run_of(tmp_path / "apart", [["b"], ["a"]], [0.4])
     command = ["compare", str(run), "--profile", str(profile), "--collectives", str(links)]
     main(command)
     assert "apart" in capsys.readouterr().out
     main([*command, "--out", str(tmp_path / "table.csv")])
-    found = pd.read_csv(tmp_path / "table.csv")
+    found = pd.read_csv(tmp_path / "table.csv", keep_default_na=False)
     assert found.equals(compared(profile, links, [run]).astype(found.dtypes))
     assert {"n_workers", "iteration_s"} <= set(found)  # which notebook 04 takes
 

@@ -117,5 +117,9 @@ def test_measured_iterations_stand_beside_predictions_with_their_own_compute():
     assert row["predicted_s"] == pytest.approx(15) and row["scaling_factor"] == pytest.approx(
         10 / 15
     )
+    older = told.assign(predicted_s=1.0, predicted_factor=0.5, scaling_factor=0.5, policy="ddp")
+    assert beside_measured(scenario(), older).drop(columns="policy").equals(found)
+    with pytest.raises(ValueError, match="policy: expected one, .*got 'ddp, plan, one'; keep its"):
+        beside_measured(scenario(), told.assign(policy=["ddp", "plan", "one"]))
     with pytest.raises(ValueError, match="measured: missing column iteration_s"):
         beside_measured(scenario(), told.drop(columns="iteration_s"))

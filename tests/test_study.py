@@ -24,6 +24,7 @@ from workbench.study import (
     predicted,
     read_study,
     speedups,
+    without_overlap,
 )
 from workbench.study import scenario as scenario_of
 from workbench.tables import check
@@ -106,6 +107,13 @@ def test_gains_stand_beside_those_foretold():
     names = [name for name in BY_HAND if name != "adaptive"]
     expected = [f"{name}: {what}" for name in names for what in ("measured", "predicted")]
     assert table["baseline"].tolist() == expected
+
+
+def test_the_plainer_forecast_is_one_message_after_backward_for_all():
+    table = without_overlap(predicted(study_by_hand()))
+    assert table["predicted"].tolist() == pytest.approx([0.3 / TOGETHER_S] * 6)
+    expected = [0.0 if name == "one message" else APART_S / TOGETHER_S - 1 for name in BY_HAND]
+    assert table["error"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_speedups_are_geometric_means_over_models():

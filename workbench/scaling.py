@@ -85,15 +85,27 @@ def with_compute(scenario: Scenario, one_worker_s: float) -> Scenario:
     )
 
 
+_FORECAST = ["predicted_s", "error", "predicted_factor", "scaling_factor", "note"]
+
+
 def beside_measured(scenario: Scenario, measured: pd.DataFrame) -> pd.DataFrame:
     """Return measured iteration times with what the scenario predicts for as many workers.
 
     measured : n_workers and iteration_s (s). Its rows of one worker, where there are any, tell T1
-        as their median, for that of a trace holds the profiler's cost
+        as their median, for that of a trace holds the profiler's cost. Forecasts of another source
+        in it, such as `workbench.capture compare` writes, go; where it has a column policy, all
+        rows are to have one, the scenario's
 
     Adds predicted_s, scaling_factor (of the prediction) and error, predicted / measured - 1.
     """
     check(measured, {"n_workers": "workers", "iteration_s": "s an iteration"}, "measured")
+    if "policy" in measured and measured["policy"].nunique() > 1:
+        found = ", ".join(map(str, measured["policy"].unique()))
+        raise ValueError(
+            f"measured: policy: expected one, that of the forecast, got {shown(found)}; keep its "
+            "rows. Others are forecast by `python -m workbench.capture compare`"
+        )
+    measured = measured.drop(columns=_FORECAST, errors="ignore")
     alone_s = measured.loc[measured["n_workers"] == 1, "iteration_s"].median()
     mine = with_compute(scenario, alone_s) if alone_s > 0 else scenario
     found = sweep(mine, n_workers=measured["n_workers"].tolist())

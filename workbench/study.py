@@ -53,6 +53,7 @@ _NAMES = {
     "lstm": "LSTM",
 }
 _CELL = ["network", "n_workers", "model"]
+_CELLS_OF = ["case", "n_workers", "model"]  # of VALIDATION
 _VERDICTS = ["no headroom", "below", "inside", "above"]  # of GAIN
 
 
@@ -162,6 +163,17 @@ def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.Dat
     return table.assign(**cell, one_worker_s=plain.one_worker_s)
 
 
+def without_overlap(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `predicted` with a plainer forecast: one message after backward for all.
+
+    That is T1 + w + C(all bytes), which needs no recursion; what it is off by tells what OSF adds.
+    """
+    one = table[table["method"] == "one message"].set_index(_CELLS_OF)["predicted"]
+    cells = pd.MultiIndex.from_frame(table[_CELLS_OF])
+    plainer = one.loc[cells].to_numpy()
+    return table.assign(predicted=plainer, error=plainer / table["measured"] - 1)
+
+
 def errors(table: pd.DataFrame, by: tuple = ("n_workers",)) -> pd.DataFrame:
     """Return how far off predictions are, in shares of what was measured, a row a group.
 
@@ -186,8 +198,7 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
     by the intervals of the two medians.
     """
     check(table, VALIDATION | {"low": "of measured", "high": "of measured"}, "gains")
-    cell = ["case", "n_workers", "model"]
-    of = {name: rows.set_index(cell) for name, rows in table.groupby("method", sort=False)}
+    of = {name: rows.set_index(_CELLS_OF) for name, rows in table.groupby("method", sort=False)}
     own = of.pop(ADAPTIVE)
     parts = [_gain(own, other.loc[own.index]).assign(baseline=name) for name, other in of.items()]
     found = pd.concat(parts).reset_index().rename(columns={"case": "network"})
@@ -237,8 +248,7 @@ def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
     if over not in set(table["method"]):
         known = ", ".join(table["method"].unique())
         raise ValueError(f"speedups: over: expected one of {known}; got {over!r}")
-    cell = ["case", "n_workers", "model"]
-    logs = np.log(table.set_index([*cell, "method"])[["measured", "predicted"]])
+    logs = np.log(table.set_index([*_CELLS_OF, "method"])[["measured", "predicted"]])
     ratios = logs - logs.xs(over, level="method").reindex(logs.index.droplevel("method")).to_numpy()
     means = ratios.groupby(["case", "n_workers", "method"], sort=False).mean()
     means.columns.name = "speedup"

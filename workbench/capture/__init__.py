@@ -16,9 +16,21 @@
 
 Each writes one folder (plan a file, compare a CSV if --out names one) with run.json beside its
 tables and traces, which `load_run` and `read_measurements` read. The same command again goes on
-where a run ended; one that is complete is left as it is. A model of your own is module:function,
-where function(batch) returns a Workload; `record`, `sweep_collectives`, `apply_plan` and `compared`
-do the same inside a program of yours.
+where a run ended; one that is complete is left as it is. `record`, `sweep_collectives`,
+`apply_plan` and `compared` do the same inside a program of yours.
+
+A model of your own is module:function, such as --model mine:make with mine.py in this folder:
+
+    import torch
+    from workbench.capture import Workload
+
+    def make(batch):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 1))
+        batches = [(torch.randn(batch, 64), torch.randn(batch, 1))]  # or a DataLoader
+        return Workload(model, batches, torch.nn.functional.mse_loss)
+
+Measure on machines that do nothing else, one run after another, and more than once: what changes
+between two runs looks like a gain.
 
 The backend is nccl where torch sees a GPU and gloo otherwise; --backend chooses, mpi too where
 torch is built with it. gloo has two threads, so that two of its messages may be under way at once,
@@ -51,22 +63,13 @@ from .apply import apply_plan, messages_of
 from .batches import sweep_batches
 from .collectives import sweep_collectives
 from .comparing import compared
-from .convolutional import VGG16, ResNet50
 from .forecast import forecasts, recorded_scenario
 from .plans import read_plan, write_plan
 from .recording import record
-from .recurrent import LSTM
-from .transformers import BERT, GPT2, Transformer
 from .workloads import Workload, workload
 from .wrapping import time_wrapper
 
 __all__ = [
-    "BERT",
-    "GPT2",
-    "LSTM",
-    "VGG16",
-    "ResNet50",
-    "Transformer",
     "Workload",
     "apply_plan",
     "compared",

@@ -14,13 +14,15 @@ from .batches import sweep_batches
 from .collectives import OPS, sweep_collectives
 from .comparing import compared
 from .folder import written
-from .forecast import forecasts, recorded_scenario
+from .forecast import forecasts, recorded_scenario, untimed_workers
 from .plans import policy_of, write_plan
 from .recording import record
 from .watch import explained
 from .workers import Workers, check_alone, joined
 from .workloads import MODELS, workload
 from .wrapping import time_wrapper
+
+_ALONE = {"threads": 1, "backend": None, "device": "cpu", "timeout": 120.0}  # nothing is sent
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -102,6 +104,8 @@ def _plan(options: argparse.Namespace, workers: Workers) -> Path:
     check_alone(workers, "plan")
     scenario = recorded_scenario(options.profile, options.collectives, options.workers)
     best, table = forecasts(scenario)
+    if why := untimed_workers(scenario):
+        print(why)
     print(f"predicted for {options.workers} workers:")
     print(table.to_string(index=False, float_format="%.4f"))
     for row in recommend(scenario).iloc[2:].itertuples():
@@ -171,7 +175,7 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     command.add_argument("--collectives", required=True, help="folder that collectives wrote")
     command.add_argument("--workers", type=_positive, required=True, help="to plan for")
     command.add_argument("--out", required=True, help="file for --policy plan:<file>")
-    _add_common(command)
+    command.set_defaults(**_ALONE)
 
 
 def _add_compare(command: argparse.ArgumentParser) -> None:
@@ -180,7 +184,7 @@ def _add_compare(command: argparse.ArgumentParser) -> None:
     command.add_argument("--profile", required=True, help="folder that profile wrote")
     command.add_argument("--collectives", required=True, help="folder that collectives wrote")
     command.add_argument("--out", type=Path, help="CSV for the table")
-    _add_common(command)
+    command.set_defaults(**_ALONE)
 
 
 def _add_workload(command: argparse.ArgumentParser, iterations: int) -> None:

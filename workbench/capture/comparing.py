@@ -12,7 +12,7 @@ from ..fusion import Plan
 from ..timeline import Scenario, predict
 from .collectives import interval
 from .folder import rows_of
-from .forecast import recorded_scenario
+from .forecast import recorded_scenario, untimed_workers
 from .plans import read_plan
 
 COMPARED = {
@@ -27,7 +27,9 @@ COMPARED = {
     "error": "predicted_s / iteration_s - 1",
     "predicted_factor": "scaling factor, T1 / Tn, predicted",
     "scaling_factor": "as measured, with T1 of the profile",
+    "note": "why not to trust the row, where that can be seen",
 }
+_ABOVE = 1.02  # a scaling factor that no noise explains
 _SAME = ("model", "batch", "small", "size")  # of settings, or the profile is of another training
 
 
@@ -60,9 +62,16 @@ def compared(profile: str | Path, collectives, runs: Iterable[str | Path]) -> pd
                 made.iteration_s / measured_s - 1,
                 made.scaling_factor,
                 scenario.one_worker_s / measured_s,
+                _note(scenario, measured_s),
             ]
         )
     return pd.DataFrame(rows, columns=list(COMPARED))
+
+
+def _note(scenario: Scenario, measured_s: float) -> str:
+    faster = scenario.one_worker_s > _ABOVE * measured_s
+    other_load = "faster than the lone worker of the profile: record both again under one load"
+    return "; ".join(filter(None, [other_load * faster, untimed_workers(scenario)]))
 
 
 def _as_sent(scenario: Scenario, plan: Plan, names: list[str], run: Path) -> Scenario:

@@ -82,6 +82,20 @@ def _price(collectives) -> Interpolated:
     return Interpolated(table.reset_index(drop=True))
 
 
+def untimed_workers(scenario: Scenario) -> str:
+    """Return how many workers the messages of a recorded scenario were timed with, where not its.
+
+    "" where they were timed with as many.
+    """
+    timed = sorted(set(scenario.all_reduce.table["n_workers"]))
+    if scenario.n_workers in timed:
+        return ""
+    return (
+        f"all-reduces were timed with {', '.join(map(str, timed))} workers: their price with "
+        f"{scenario.n_workers} follows a ring's formula"
+    )
+
+
 def forecasts(scenario: Scenario) -> tuple[Scenario, pd.DataFrame]:
     """Return the scenario with its optimal plan, and what the usual policies would take beside it.
 

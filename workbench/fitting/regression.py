@@ -339,7 +339,7 @@ def _warn_of_held(model, estimate: Estimate):
             continue
         warnings.warn(
             f"{name} came out at {value:.3g} s, which no {thing} has; held at 0 and the rest "
-            f"fitted anew. Fit a narrower range, or another kind than {type(model).__name__}",
+            f"fitted anew. Fit another range of sizes, or another kind than {type(model).__name__}",
             stacklevel=4,
         )
 
