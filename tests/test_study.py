@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import netlab
@@ -126,7 +127,9 @@ def test_speedups_are_geometric_means_over_models():
     assert found[0] == pytest.approx([gain / 2, gain])  # of gain and a quarter of it
     assert found[1] == pytest.approx([gain, gain])
     assert speedups(one, over="DDP")["one message"].tolist() == pytest.approx([1 / gain] * 2)
-    with pytest.raises(ValueError, match="over: expected one of per tensor, .*; got 'DPP'"):
+    with pytest.raises(
+        ValueError, match="speedups: expected rows of one of per tensor, .*; got 'DPP'"
+    ):
         speedups(one, over="DPP")
 
 
@@ -139,6 +142,101 @@ def test_a_table_without_a_column_is_named(tmp_path):
     made = study_by_hand()
     made.profiles.drop(columns="scale").to_csv(tmp_path / "profiles.csv", index=False)
     with pytest.raises(ValueError, match=r"profiles\.csv: missing column scale"):
+        read_study(tmp_path)
+
+
+def test_what_a_study_lacks_or_has_twice_is_named():
+    def refused(said, **parts):
+        with pytest.raises(ValueError, match=said):
+            predicted(replace(study, **parts))
+
+    study = study_by_hand()
+    cells, profiles, timed = study.cells, study.profiles, study.collectives
+    refused("cells: expected rows, each with network.*found no row", cells=cells[:0])
+    twice = pd.concat([cells, cells[:1]])
+    refused("cells: expected each cell once; net; 2; two; per tensor is there more", cells=twice)
+    refused("cells: policy: expected one of .*; got 'DPP'", cells=cells.replace("DDP", "DPP"))
+    refused(
+        "iteration_s: expected finite numbers above 0, got 0", cells=cells.assign(iteration_s=0)
+    )
+    refused("low_s: expected finite numbers above 0, got nan", cells=cells.assign(low_s=np.nan))
+    refused("profiles: expected rows of 'x', which has cells", cells=cells.assign(model="x"))
+    refused("collectives: expected rows of 'x', which has cells", cells=cells.assign(network="x"))
+    refused("all-reduces timed with 3 workers, found none", cells=cells.assign(n_workers=3))
+    refused("found 2 of these", profiles=profiles.assign(one_worker_s=[0.3, 0.6]))
+    refused("profile: scale: expected .* above 0, got 0", profiles=profiles.assign(scale=0))
+    refused("all-reduces timed with 2 workers", collectives=timed.assign(op="broadcast"))
+    with pytest.raises(ValueError, match="predicted: expected a Study, got DataFrame"):
+        predicted(cells)
+
+
+def test_only_all_reduces_price_messages():
+    study = study_by_hand()
+    other = study.collectives.assign(op="broadcast", seconds=9.0)
+    more = replace(study, collectives=pd.concat([other, study.collectives]))
+    assert predicted(more).equals(predicted(study))
+
+
+def test_rows_may_come_in_any_order():
+    one = predicted(study_by_hand())
+    table = pd.concat([one, one.assign(model="three", measured=0.5 * one["measured"])])
+    mixed = table.sample(frac=1, random_state=1)
+    for function, key in ((gains, ["model", "baseline"]), (without_overlap, ["model", "method"])):
+        found = [function(each).set_index(key).sort_index() for each in (table, mixed)]
+        pd.testing.assert_frame_equal(*found)
+    pd.testing.assert_frame_equal(speedups(table), speedups(mixed)[speedups(table).columns])
+
+
+@pytest.mark.parametrize("function", [gains, beside, without_overlap, speedups])
+def test_a_table_with_a_cell_missing_twice_or_without_a_number_is_refused(function):
+    one = predicted(study_by_hand())
+    table = pd.concat([one, one.assign(model="three")], ignore_index=True)
+    base = table["method"] == ("adaptive" if function in (gains, beside) else "one message")
+    for wrong, said in (
+        (table[:0], "expected rows, each with case, n_workers, model, method; found no row"),
+        (table[:-1], "expected each cell with every method; net; 2; three lacks adaptive"),
+        (table[~base], "expected rows of one of .*; got '(adaptive|one message)'"),
+        (
+            pd.concat([table, table[-1:]]),
+            "expected each cell once; net; 2; three; adaptive is there",
+        ),
+        (table.assign(measured=0.0), "measured: expected finite numbers above 0, got 0"),
+        (table.assign(predicted=np.nan), "predicted: expected finite numbers above 0, got nan"),
+        (table.assign(measured="a"), "measured: expected finite numbers above 0, got 'a'"),
+        (table.assign(case=None), "expected rows, each with case, .*; found an empty one"),
+        (None, "expected a DataFrame, got NoneType"),
+    ):
+        with pytest.raises(ValueError, match=f"{function.__name__}: {said}"):
+            function(wrong)
+
+
+def test_gains_are_over_something():
+    table = predicted(study_by_hand())
+    with pytest.raises(ValueError, match="expected rows of methods beside adaptive, found none"):
+        gains(table[table["method"] == "adaptive"])
+
+
+def test_errors_are_of_numbers_and_by_columns():
+    table = predicted(study_by_hand())
+    with pytest.raises(ValueError, match="errors: error: expected finite numbers, got nan"):
+        errors(table.assign(error=[np.nan, *table["error"][1:]]))
+    with pytest.raises(ValueError, match="errors: missing column net"):
+        errors(table, by=("net",))
+    with pytest.raises(ValueError, match="by: expected names of columns"):
+        errors(table, by=())
+    assert errors(table, by="case").equals(errors(table, by=("case",)))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"a,b\n1,2,3\n1,2,3,4\n"])
+@pytest.mark.parametrize("name", ["profiles.csv", "collectives.csv", "cells.csv", "run.json"])
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    study = study_by_hand()
+    for table in ("profiles", "collectives", "cells"):
+        getattr(study, table).to_csv(tmp_path / f"{table}.csv", index=False)
+    (tmp_path / "run.json").write_text("{}")
+    assert predicted(read_study(tmp_path)).equals(predicted(study))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name):
         read_study(tmp_path)
 
 

@@ -5,12 +5,15 @@
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from .checks import numbers, shown
 from .costs import Interpolated
 from .fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
 from .gain import CLAIMED, GAIN, NOISE
@@ -54,6 +57,7 @@ _NAMES = {
 }
 _CELL = ["network", "n_workers", "model"]
 _CELLS_OF = ["case", "n_workers", "model"]  # of VALIDATION
+_OF_MODEL = ["scale", "one_worker_s", "backward_s", "wrapper_s"]  # on each row of its profile
 _VERDICTS = ["no headroom", "below", "inside", "above"]  # of GAIN
 
 
@@ -73,34 +77,61 @@ class Study:
 
 def read_study(folder: Path | str) -> Study:
     """Return the study in a folder that `make study` wrote; ValueError for any other."""
-    folder, tables = Path(folder), {}
+    folder = Path(folder)
+    paths = {name: folder / f"{name}.csv" for name in _TABLES}
+    tables = {
+        name: check(_read(paths[name], _table), columns, str(paths[name]))
+        for name, columns in _TABLES.items()
+    }
+    return Study(**tables, info=_read(folder / "run.json", json.loads))
+
+
+def _read(path: Path, parse: Callable):
+    """Return what a file of a study holds, or raise ValueError naming it."""
+    expected = "expected what `make study` writes"
     try:
-        for name, columns in _TABLES.items():
-            path = folder / f"{name}.csv"
-            tables[name] = check(pd.read_csv(path, comment="#"), columns, str(path))
-        info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        missing = Path(error.filename).name
-        raise ValueError(f"{folder}: no {missing}; expected what `make study` writes") from None
-    return Study(**tables, info=info)
+        return parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent}: no {path.name}; {expected}") from None
+    except (OSError, ValueError) as error:
+        said = str(error).strip().splitlines()[0]
+        raise ValueError(f"{path}: cannot be read: {said}; {expected}") from None
+
+
+def _table(text: str) -> pd.DataFrame:
+    return pd.read_csv(StringIO(text), comment="#")
 
 
 def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -> Scenario:
     """Return the scenario of a model on a network, with DDP's buckets.
 
-    profile : PROFILES of one model; collectives : MEASUREMENTS of one network, between whose rows
-    the price of a message is interpolated
+    profile : PROFILES of one model; collectives : MEASUREMENTS of one network, between whose
+    all-reduces the price of a message is interpolated
 
-    fixed_s is what hooks and copies cost one worker.
+    fixed_s is what hooks and copies cost one worker. Raises ValueError for a profile without rows
+    or of several models, and where no all-reduce was timed with as many workers.
     """
     check(profile, PROFILES, "profile")
-    first = profile.iloc[0]
+    check(collectives, MEASUREMENTS, "collectives")
+    if len(told := profile[["model", *_OF_MODEL]].drop_duplicates()) != 1:
+        raise ValueError(
+            f"profile: expected rows of one model, with one {', '.join(_OF_MODEL)}; "
+            f"found {len(told)} of these"
+        )
+    _above_0(profile, ["scale"], "profile")
+    first = told.iloc[0]
+    timed = collectives[collectives["op"] == "all_reduce"]
+    timed = timed[timed["n_workers"] == n_workers]
+    if timed.empty:
+        raise ValueError(
+            f"collectives: expected all-reduces timed with {shown(n_workers)} workers, found none"
+        )
     return Scenario(
         profile[["name", "nbytes", "ready_s"]].reset_index(drop=True),
         one_worker_s=float(first["one_worker_s"]),
         backward_s=float(first["backward_s"]),
         n_workers=n_workers,
-        all_reduce=Interpolated(collectives[collectives["n_workers"] == n_workers]),
+        all_reduce=Interpolated(timed),
         fusion=DDPBuckets(),
         fixed_s=float(first["wrapper_s"]),
     )
@@ -127,12 +158,20 @@ def predicted(study: Study) -> pd.DataFrame:
 
     case is the network, method the policy. More columns: low and high, the 95 % interval of the
     measured factor's median; n_messages as sent, and predicted_messages.
+
+    Raises ValueError for a cell that is there twice, holds no time, or lacks a profile, timed
+    messages or a policy of `policies`.
     """
-    parts = [
-        _forecasts(study, *key)
-        for key in study.cells[_CELL].drop_duplicates().itertuples(index=False)
-    ]
-    table = study.cells.merge(pd.concat(parts), on=[*_CELL, "policy"], how="left")
+    if not isinstance(study, Study):
+        raise ValueError(f"predicted: expected a Study, got {shown(study)}; read_study(folder)")
+    cells = _once(check(study.cells, CELLS, "cells"), [*_CELL, "policy"], "cells")
+    _above_0(cells, ["iteration_s", "low_s", "high_s"], "cells")
+    keys = cells[_CELL].drop_duplicates().itertuples(index=False)
+    forecast = pd.concat([_forecasts(study, *key) for key in keys])
+    if strange := sorted(set(cells["policy"]) - set(known := forecast["policy"].unique())):
+        expected = ", ".join(known)
+        raise ValueError(f"cells: policy: expected one of {expected}; got {shown(strange[0])}")
+    table = cells.merge(forecast, on=[*_CELL, "policy"], how="left")
     factor = {
         name: table["one_worker_s"] / table[column]
         for name, column in (("measured", "iteration_s"), ("low", "high_s"), ("high", "low_s"))
@@ -151,8 +190,15 @@ def predicted(study: Study) -> pd.DataFrame:
 
 def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.DataFrame:
     """Return the predicted scaling factor and messages of each policy."""
-    profile = study.profiles[study.profiles["model"] == model]
-    timed = study.collectives[study.collectives["network"] == network]
+    profile = check(study.profiles, PROFILES, "profiles")
+    profile = profile[profile["model"] == model]
+    timed = check(study.collectives, _TABLES["collectives"], "collectives")
+    timed = timed[timed["network"] == network]
+    for what, rows, value in (("profiles", profile, model), ("collectives", timed, network)):
+        if rows.empty:
+            raise ValueError(
+                f"{what}: expected rows of {shown(value)}, which has cells; found none"
+            )
     plain = scenario(profile, timed, n_workers)
     rows = []
     for name, policy in policies(plain, int(profile["scale"].iloc[0])).items():
@@ -163,11 +209,51 @@ def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.Dat
     return table.assign(**cell, one_worker_s=plain.one_worker_s)
 
 
+def _once(table: pd.DataFrame, key: list, what: str) -> pd.DataFrame:
+    """Return the table, or raise ValueError where it has no row, or not one row a key."""
+    if table.empty or table[key].isna().any(axis=None):
+        found = "an empty one" if len(table) else "no row"
+        raise ValueError(f"{what}: expected rows, each with {', '.join(key)}; found {found}")
+    twice = table[table.duplicated(key)]
+    if len(twice):
+        cell = "; ".join(map(str, twice[key].iloc[0]))
+        raise ValueError(f"{what}: expected each cell once; {cell} is there more than once")
+    return table
+
+
+def _above_0(table: pd.DataFrame, columns: list, what: str) -> None:
+    for name in columns:
+        expected = "finite numbers above 0"
+        if (numbers(table[name], f"{what}: {name}", expected) == 0).any():
+            raise ValueError(f"{what}: {name}: expected {expected}, got 0")
+
+
+def _checked(table: pd.DataFrame, over: str, what: str, more: tuple = ()) -> pd.DataFrame:
+    """Return the table of `predicted`, or raise ValueError unless each cell has all methods once.
+
+    over : the method that others are compared with; more : further columns with numbers above 0
+    """
+    check(table, VALIDATION | dict.fromkeys(more, "of measured, see `predicted`"), what)
+    _once(table, [*_CELLS_OF, "method"], what)
+    _above_0(table, ["measured", "predicted", *more], what)
+    methods, cells = table["method"].unique(), pd.MultiIndex.from_frame(table[_CELLS_OF])
+    if over not in list(methods):
+        known = ", ".join(map(str, methods))
+        raise ValueError(f"{what}: expected rows of one of {known}; got {shown(over)}")
+    for name in methods:
+        lacks = cells[~cells.isin(cells[table["method"] == name])]
+        if len(lacks):
+            cell = "; ".join(map(str, lacks[0]))
+            raise ValueError(f"{what}: expected each cell with every method; {cell} lacks {name}")
+    return table
+
+
 def without_overlap(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table of `predicted` with a plainer forecast: one message after backward for all.
 
     That is T1 + w + C(all bytes), which needs no recursion; what it is off by tells what OSF adds.
     """
+    _checked(table, "one message", "without_overlap")
     one = table[table["method"] == "one message"].set_index(_CELLS_OF)["predicted"]
     cells = pd.MultiIndex.from_frame(table[_CELLS_OF])
     plainer = one.loc[cells].to_numpy()
@@ -180,8 +266,13 @@ def errors(table: pd.DataFrame, by: tuple = ("n_workers",)) -> pd.DataFrame:
     table : VALIDATION. Columns: those of by, cells, mean_absolute, p95 (95th percentile of the
     absolute errors), largest, mean_error.
     """
-    check(table, VALIDATION, "errors")
-    groups = table.assign(size=table["error"].abs()).groupby(list(by), sort=False)
+    if not by:
+        raise ValueError("errors: by: expected names of columns to group by, got none")
+    by = [by] if isinstance(by, str) else list(by)
+    check(table, VALIDATION | dict.fromkeys(by, "to group by"), "errors")
+    off = pd.to_numeric(table["error"], "coerce").abs()
+    numbers(off, "errors: error", "finite numbers")
+    groups = table.assign(size=off).groupby(by, sort=False, dropna=False)
     return groups.agg(
         cells=("error", "size"),
         mean_absolute=("size", "mean"),
@@ -197,9 +288,11 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
     table : of `predicted`. More columns: predicted_gain; noise, by how much the gain may be off
     by the intervals of the two medians.
     """
-    check(table, VALIDATION | {"low": "of measured", "high": "of measured"}, "gains")
+    _checked(table, ADAPTIVE, "gains", ("low", "high"))
     of = {name: rows.set_index(_CELLS_OF) for name, rows in table.groupby("method", sort=False)}
     own = of.pop(ADAPTIVE)
+    if not of:
+        raise ValueError(f"gains: expected rows of methods beside {ADAPTIVE}, found none")
     parts = [_gain(own, other.loc[own.index]).assign(baseline=name) for name, other in of.items()]
     found = pd.concat(parts).reset_index().rename(columns={"case": "network"})
     found = found.assign(source="emulated networks")
@@ -228,6 +321,7 @@ def beside(table: pd.DataFrame) -> pd.DataFrame:
 
     table : of `predicted`. Baselines are told apart by a word: "64 MiB: measured".
     """
+    _checked(table, ADAPTIVE, "beside", ("low", "high"))
     forecast = dict.fromkeys(("measured", "low", "high"), table["predicted"])
     found = {"measured": gains(table), "predicted": gains(table.assign(**forecast))}
     parts = [
@@ -244,10 +338,7 @@ def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
     table : of `predicted`. Two rows a network and number of workers, measured and predicted, a
     column a policy; geometric means, as of ratios.
     """
-    check(table, VALIDATION, "speedups")
-    if over not in set(table["method"]):
-        known = ", ".join(table["method"].unique())
-        raise ValueError(f"speedups: over: expected one of {known}; got {over!r}")
+    _checked(table, over, "speedups")
     logs = np.log(table.set_index([*_CELLS_OF, "method"])[["measured", "predicted"]])
     ratios = logs - logs.xs(over, level="method").reindex(logs.index.droplevel("method")).to_numpy()
     means = ratios.groupby(["case", "n_workers", "method"], sort=False).mean()
