@@ -191,5 +191,12 @@ def _switch(network: Network, made: list[Host]) -> Iterator[None]:
 
 
 def _run(command: str, *more: str) -> str:
-    done = subprocess.run([*command.split(), *more], check=True, capture_output=True, text=True)
+    # In a session of its own, so that Ctrl-C does not end the removal of a namespace.
+    done = subprocess.run(
+        [*command.split(), *more],
+        check=True,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
     return done.stdout

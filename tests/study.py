@@ -9,6 +9,8 @@ root. What is in the folder already is not measured again: remove it to begin an
 """
 
 import argparse
+import contextlib
+import fcntl
 import itertools
 import json
 import multiprocessing
@@ -18,8 +20,9 @@ import signal
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -60,15 +63,24 @@ NETWORKS = (
     Network(10_000),
 )
 WORKERS = (2, 4)
+_MOST = 8  # workers, as the switch has so many ports
 N_POLICIES = 6
 _WARM_UP = 2  # iterations of each policy; DDP regroups its buckets after the first
 _BLOCK = 4  # iterations of a policy until the next one's turn
 _LARGEST = 8 * MIB  # bytes of a message timed: the largest model has 7
+_SIZES = (_LARGEST // KIB).bit_length()  # doubling from 1 KiB
 _TIGHT = 0.02  # half of the 95 % interval of a message's time, unless the seconds are over
+_SILENT = timedelta(seconds=30)  # then a message is lost, as where the switch was killed
 _PORT = "29517"  # in namespaces of our own, where nobody else listens
 _SERIAL = "gloo_serial"  # our name of the backend
 _COLLECTIVES = ("network", "op", "n_workers", "n_nodes", "nbytes", "seconds", "low_s", "high_s")
 _ITERATIONS = ("network", "n_workers", "model", "policy", "round", "seconds")
+_TABLES = {
+    "profiles": tuple(PROFILES),
+    "collectives": _COLLECTIVES,
+    "iterations": _ITERATIONS,
+    "cells": tuple(CELLS),
+}
 _COMMENTS = (
     "source: make study; compute is paced, networks are emulated on one machine: see run.json",
     "times in s, sizes in bytes",
@@ -94,9 +106,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--quick", action="store_true", help="a part of it, in 2 minutes")
-    parser.add_argument("--networks", type=numbers, help="places in the list, from 0")
-    parser.add_argument("--workers", type=numbers)
-    parser.add_argument("--models", type=lambda text: text.split(","))
+    known = ", ".join(f"{at}: {network.name}" for at, network in enumerate(NETWORKS))
+    parser.add_argument("--networks", type=chosen(range(len(NETWORKS)), int), help=known)
+    counts = range(2, _MOST + 1)
+    parser.add_argument("--workers", type=chosen(counts, int), help=f"2 to {_MOST}, such as 2,4")
+    parser.add_argument("--models", type=chosen(models()), help=", ".join(models()))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes networks
     if why := missing():
@@ -105,23 +119,62 @@ def main() -> None:
     networks = [NETWORKS[at] for at in options.networks or ([2, 5] if quick else range(6))]
     names = options.models or (["resnet50", "lstm"] if quick else list(models()))
     effort = Effort(rounds=2, iterations=5, seconds=0.3, times=3) if quick else Effort()
-    measure(options.out, networks, options.workers or (WORKERS[:1] if quick else WORKERS), names,
-            effort)  # fmt: skip
-    table = predicted(read_study(options.out))
+    counts = options.workers or (WORKERS[:1] if quick else WORKERS)
+    try:
+        with alone_in(options.out):
+            measure(options.out, networks, counts, names, effort)
+        table = predicted(read_study(options.out))
+    except (OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"study: {error}")
+    except KeyboardInterrupt:
+        sys.exit("study: interrupted; the same command goes on with it")
     for by in (("n_workers",), ("n_workers", "model"), ("n_workers", "case")):
         print(errors(table, by).to_string(index=False, float_format="%.4f"))
     print(gains(table).groupby(["n_workers", "baseline"], sort=False)[["gain", "predicted_gain"]]
           .describe(percentiles=[0.5]).to_string(float_format="%.3f"))  # fmt: skip
 
 
-def numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+def chosen(known, kind=str):
+    """Return what reads some of the known from a text such as 2,4."""
+
+    def read(text: str) -> list:
+        try:
+            found = [kind(part) for part in text.split(",")]
+        except ValueError:
+            found = [text]
+        if strange := [each for each in found if each not in known]:
+            expected = ", ".join(map(str, known))
+            raise argparse.ArgumentTypeError(f"expected some of {expected}; got {strange[0]}")
+        return list(dict.fromkeys(found))
+
+    return read
+
+
+@contextlib.contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Make the folder, and keep others from it until this process and its workers end."""
+    out.mkdir(parents=True, exist_ok=True)
+    lock = os.open(out, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ValueError(f"{out}: another study is measured into it; name a new folder") from None
+    finally:
+        os.close(lock)
 
 
 def measure(out: Path, networks, counts, names, effort: Effort) -> None:
     """Measure what the folder does not have yet."""
-    out.mkdir(parents=True, exist_ok=True)
-    left = [name for name in names if not len(found(out / "profiles.csv", model=name))]
+    for name, columns in _TABLES.items():
+        rows = rows_of(path := out / f"{name}.csv")
+        if path.exists() and tuple(rows) != columns:
+            raise ValueError(f"{path}: damaged, or another table: remove it to measure it again")
+    left = [
+        name
+        for name in names
+        if len(found(out / "profiles.csv", model=name)) != len(models()[name].layers)
+    ]
     for name in tqdm(left, desc="profiles", unit="model"):
         started(profile, [(out, name, effort)])
     for network, n in itertools.product(networks, counts):
@@ -146,20 +199,29 @@ def started(function, arguments: list[tuple]) -> None:
     try:
         while running := [process.sentinel for process in each if process.is_alive()]:
             wait(running)
-            if any(process.exitcode for process in each):  # for which the others would wait
+            codes = [process.exitcode for process in each]
+            if any(codes):  # for which the others would wait
                 break
+        else:
+            codes = [process.exitcode for process in each]
     finally:
         for process in each:
             process.kill()
             process.join()
-    if any(process.exitcode for process in each):
-        codes = [process.exitcode for process in each]
-        raise RuntimeError(f"{function.__name__}: exit codes by rank {codes}")
+    if any(codes):
+        raise RuntimeError(
+            f"{function.__name__}: exit codes by rank {codes}, None for those that it ended; see "
+            "above. The same command goes on with what was measured"
+        )
 
 
 def begin() -> None:
     """Make this a process of the study: it ends with its parent, and gets a core when it is due."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's; the parent ends this process
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
+    if os.getppid() != multiprocessing.parent_process().pid:
+        os._exit(1)  # it ended before it could be told
     in_real_time()
     torch.set_num_threads(1)
 
@@ -183,7 +245,7 @@ def profile(out: Path, name: str, effort: Effort) -> None:
         [name, paced.scale, row.name, row.nbytes, row.ready_s, *told]
         for row in gradients.itertuples(index=False)
     ]
-    append(out / "profiles.csv", tuple(PROFILES), rows)
+    append(out / "profiles.csv", rows, ("model",))
 
 
 def work(rank: int, network: Network, made: list, names: list, out: Path, effort, spare) -> None:
@@ -193,12 +255,12 @@ def work(rank: int, network: Network, made: list, names: list, out: Path, effort
     os.environ.update(GLOO_SOCKET_IFNAME=made[rank].interface, LOCAL_WORLD_SIZE="1")
     os.environ.update(MASTER_ADDR=made[0].address, MASTER_PORT=_PORT)
     dist.Backend.register_backend(_SERIAL, serial_gloo, devices=["cpu"])
-    dist.init_process_group(_SERIAL, rank=rank, world_size=len(made))
+    dist.init_process_group(_SERIAL, rank=rank, world_size=len(made), timeout=_SILENT)
     workers = current()
     path = out / "collectives.csv"
     timed = len(found(path, network=network.name, n_workers=len(made)))
     workers.meet()  # all have looked before rank 0 writes
-    if not timed:
+    if timed != _SIZES:
         time_messages(network, workers, path, effort, spare)
     table = pd.read_csv(path, comment="#")
     for name in names:
@@ -228,7 +290,7 @@ def time_messages(network: Network, workers: Workers, path: Path, effort: Effort
     if workers.rank == 0:
         rows = rows_of(folder / "collectives.csv")[list(_COLLECTIVES[1:])]
         rows = [[network.name, *row] for row in rows.itertuples(index=False)]
-        append(path, _COLLECTIVES, rows)
+        append(path, rows, ("network", "n_workers"))
     workers.meet()
 
 
@@ -261,8 +323,9 @@ def train(network: Network, name: str, workers: Workers, timed, out: Path, effor
             [*cell, policy, len(messages_of(training.model)), *summary(rows, policy)]
             for policy, training in trainings.items()
         ]
-        append(out / "iterations.csv", _ITERATIONS, rows)
-        append(out / "cells.csv", tuple(CELLS), cells)  # last: what has cells is complete
+        key = ("network", "n_workers", "model")
+        append(out / "iterations.csv", rows, key)
+        append(out / "cells.csv", cells, key)  # last: what has cells is complete
 
 
 def summary(rows: list, policy: str) -> tuple[float, float, float]:
@@ -271,12 +334,17 @@ def summary(rows: list, policy: str) -> tuple[float, float, float]:
     return statistics.median(seconds), *interval(seconds)
 
 
-def append(path: Path, columns: tuple, rows: list) -> None:
-    """Add rows to a table in one go: all are on the disk, or none."""
-    together = [*rows_of(path).itertuples(index=False), *rows]
+def append(path: Path, rows: list, key: tuple) -> None:
+    """Add rows to a table in one go, all or none; they replace those of the same key, cut before.
+
+    key : columns, in which the rows are alike
+    """
+    columns, before = _TABLES[path.stem], rows_of(path)
+    for_key = {name: rows[0][columns.index(name)] for name in key}
+    kept = before.drop(index=found(path, **for_key).index)
     part = path.with_name(f".{path.name}")
-    with Table(part, columns, _COMMENTS) as table:
-        for row in together:
+    with Table(part, columns, _COMMENTS, kept) as table:
+        for row in rows:
             table.add(row)
     os.replace(part, path)
 

@@ -1,7 +1,10 @@
 """The study on emulated networks: its tables by hand, the shipped one, a short one made here."""
 
+import argparse
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +15,7 @@ import netlab
 import numpy as np
 import pandas as pd
 import pytest
+import study
 
 from workbench.gain import GAIN
 from workbench.study import (
@@ -275,6 +279,54 @@ def test_the_shipped_study_is_small():
     assert sum(path.stat().st_size for path in files) < 1e6
 
 
+@pytest.mark.parametrize(
+    ("known", "kind", "text", "said"),
+    [
+        (range(6), int, "0,9", "expected some of 0, 1, 2, 3, 4, 5; got 9"),
+        (range(6), int, "-1", "got -1"),
+        (range(2, 9), int, "1", "expected some of 2, .*; got 1"),
+        (range(2, 9), int, "two", "got two"),
+        (["lstm", "resnet50"], str, "lstm,", "expected some of lstm, resnet50; got $"),
+    ],
+)
+def test_parts_of_the_study_that_are_none_are_named(known, kind, text, said):
+    with pytest.raises(argparse.ArgumentTypeError, match=said):
+        study.chosen(known, kind)(text)
+
+
+def test_a_part_of_the_study_asked_for_twice_is_measured_once():
+    assert study.chosen(range(2, 9), int)("4,2,4") == [4, 2]
+
+
+def test_rows_measured_again_replace_those_of_a_table_that_was_cut(tmp_path):
+    path, key = tmp_path / "cells.csv", ("network", "n_workers", "model")
+    first, other = (
+        ["a, b", 2, "m", "DDP", 1, 0.5, 0.4, 0.6],
+        ["a, b", 4, "m", "DDP", 1, 1.0, 1, 1],
+    )
+    study.append(path, [first, first], key)
+    study.append(path, [other], key)
+    study.append(path, [first], key)
+    assert study.rows_of(path)["n_workers"].tolist() == ["4", "2"]
+    assert path.read_text().startswith("# source: make study")
+
+
+def test_a_table_of_another_kind_is_not_written_over(tmp_path):
+    (tmp_path / "cells.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"cells\.csv: damaged, or another table: remove it"):
+        study.measure(tmp_path, [], [], [], study.Effort())
+    assert (tmp_path / "cells.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_a_folder_takes_one_study_at_a_time(tmp_path):
+    with study.alone_in(tmp_path):
+        with pytest.raises(ValueError, match="another study is measured into it"):
+            with study.alone_in(tmp_path):
+                pass
+    with study.alone_in(tmp_path):  # free again
+        pass
+
+
 @pytest.fixture
 def networks():
     if why := netlab.missing():
@@ -312,6 +364,22 @@ def test_an_ended_study_leaves_nothing_behind(networks, tmp_path):
         time.sleep(0.1)
     started.terminate()
     assert started.wait(60) != 0
+    assert namespaces_of(started.pid) == []
+
+
+@pytest.mark.slow
+def test_a_study_whose_switch_is_killed_ends_and_says_so(networks, tmp_path):
+    command = [sys.executable, str(SCRIPT), "--quick", "--networks", "2", "--out", str(tmp_path)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while started.poll() is None and not (tmp_path / "collectives.csv").exists():
+        time.sleep(0.1)
+    listed = subprocess.run(
+        ["pgrep", "-P", str(started.pid), "delay_switch"], capture_output=True, text=True
+    )
+    os.kill(int(listed.stdout), signal.SIGKILL)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode != 0
+    assert "study: work: exit codes by rank" in said
     assert namespaces_of(started.pid) == []
 
 
