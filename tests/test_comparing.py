@@ -105,3 +105,41 @@ def test_what_cannot_be_compared_is_said(tmp_path, profile, links):
     refused(larger, "trained with batch 8, but .* is a profile with 4; profile the same")
     empty = run_of(tmp_path / "empty", [["b"], ["a"]], [])
     refused(empty, "no plain iteration")
+    still = run_of(tmp_path / "still", [["b"], ["a"]], [0.0])
+    refused(still, "iteration_s of plain iterations: expected finite numbers above 0, got 0")
+    alone = run_of(tmp_path / "alone", [["b"], ["a"]], [0.4], world_size=1)
+    refused(alone, "world_size in run.json: expected a whole number from 2 up, got 1")
+    with pytest.raises(ValueError, match="runs: expected a list of folders, got "):
+        compared(profile, links, str(alone))
+
+
+@pytest.mark.parametrize(
+    "notes", ["[]", "null", "5", "{", '{"settings": []}', '{"settings": null}']
+)
+def test_a_run_whose_notes_are_none_is_refused(tmp_path, profile, links, notes):
+    run = run_of(tmp_path / "run", [["b"], ["a"]], [0.4])
+    (run / "run.json").write_text(notes)
+    with pytest.raises(ValueError, match="run: expected a folder of workbench.capture, with run"):
+        compared(profile, links, [run])
+
+
+def test_a_run_that_was_cut_is_refused(tmp_path, profile, links):
+    run = run_of(tmp_path / "run", [["b"], ["a"]], [0.4])
+    for of in (run, profile):
+        notes = json.loads((of / "run.json").read_text())
+        (of / "run.json").write_text(json.dumps(notes | {"complete": False}))
+        with pytest.raises(ValueError, match=f"{of.name}: the run was cut; its own command again"):
+            compared(profile, links, [run])
+        (of / "run.json").write_text(json.dumps(notes | {"complete": True}))
+    (run / "run.json").write_text("{}")
+    with pytest.raises(ValueError, match="world_size in run.json: .* from 2 up, got None"):
+        compared(profile, links, [run])
+
+
+def test_names_may_hold_commas_and_quotes(tmp_path, profile, links):
+    names = ['b, "x"', "#a"]
+    table = pd.DataFrame({"name": names, "nbytes": [10**6] * 2, "ready_s": [0.1, 0.2]})
+    table.to_csv(profile / "gradients.csv", index=False)
+    run = run_of(tmp_path / 'run, "1"', [[names[0]], [names[1]]], [0.4])
+    (row,) = compared(profile, links, [run]).itertuples()
+    assert (row.run, row.predicted_s) == ('run, "1"', pytest.approx(APART_S))

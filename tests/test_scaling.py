@@ -121,5 +121,10 @@ def test_measured_iterations_stand_beside_predictions_with_their_own_compute():
     assert beside_measured(scenario(), older).drop(columns="policy").equals(found)
     with pytest.raises(ValueError, match="policy: expected one, .*got 'ddp, plan, one'; keep its"):
         beside_measured(scenario(), told.assign(policy=["ddp", "plan", "one"]))
+    for wrong in (0.0, -1.0, np.nan, np.inf, "5"):
+        with pytest.raises(ValueError, match="measured: iteration_s: expected finite .* above 0"):
+            beside_measured(scenario(), told.assign(iteration_s=[5.0, wrong, 5.0]))
+    with pytest.raises(ValueError, match="beside_measured: expected a Scenario, got NoneType|None"):
+        beside_measured(None, told)
     with pytest.raises(ValueError, match="measured: missing column iteration_s"):
         beside_measured(scenario(), told.drop(columns="iteration_s"))

@@ -494,3 +494,21 @@ def test_the_catalogue_has_every_optimisation_at_a_usual_setting():
 def test_workers_of_a_node_share_its_adapter_in_the_catalogue():
     known = catalogue(Link(1.0, 1 / MB), Link(0.01, 1 / (8 * MB)), 4, 0.0, 0.0)
     assert known["hierarchical"].between == Link(1.0, 4 / MB)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (0, 1e-5, "link: expected a Link, got 1e-05; write Link"),
+        (1, None, "inside: expected a Link, got None"),
+        (2, 0, "workers_per_node: expected whole numbers from 1 up, got 0"),
+        (2, [4], "workers_per_node: expected one number, got an array"),
+        (3, -1.0, "cast_s_per_byte .*got -1"),
+        (4, None, "kernel_s: expected finite numbers from 0 up, got None"),
+    ],
+)
+def test_the_catalogue_refuses_what_prices_nothing(place, value, said):
+    arguments = [Link(1e-5, 1e-9), Link(1e-6, 1e-10), 4, 1e-10, 1e-5]
+    arguments[place] = value
+    with pytest.raises(ValueError, match=said):
+        catalogue(*arguments)

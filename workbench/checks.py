@@ -58,6 +58,15 @@ def one_number(value, what: str, advice: str):
     return value
 
 
+def above_0(values, name: str) -> np.ndarray:
+    """Return the values as floats, or raise ValueError unless all are finite and above 0."""
+    expected = "finite numbers above 0"
+    found = numbers(values, name, expected)
+    if (found == 0).any():
+        raise ValueError(f"{name}: expected {expected}, got 0")
+    return found
+
+
 def check_callable(value, name: str, example: str):
     """Return a cost or a policy, or raise ValueError for a class, a fit, or what is not callable.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from .checks import check_callable, one_number, shown
+from .checks import above_0, check_callable, one_number, shown
 from .schedules.scenario import Scenario, check_scenario
 from .tables import check
 from .timeline import predict, sweep
@@ -96,7 +96,8 @@ def beside_measured(scenario: Scenario, measured: pd.DataFrame) -> pd.DataFrame:
         in it, such as `workbench.capture compare` writes, go; where it has a column policy, all
         rows are to have one, the scenario's
 
-    Adds predicted_s, scaling_factor (of the prediction) and error, predicted / measured - 1.
+    Adds predicted_s, scaling_factor (of the prediction) and error, predicted / measured - 1. Raises
+    ValueError for times that are not above 0, and for several policies.
     """
     check(measured, {"n_workers": "workers", "iteration_s": "s an iteration"}, "measured")
     if "policy" in measured and measured["policy"].nunique() > 1:
@@ -105,6 +106,8 @@ def beside_measured(scenario: Scenario, measured: pd.DataFrame) -> pd.DataFrame:
             f"measured: policy: expected one, that of the forecast, got {shown(found)}; keep its "
             "rows. Others are forecast by `python -m workbench.capture compare`"
         )
+    check_scenario(scenario, "beside_measured")
+    above_0(measured["iteration_s"], "measured: iteration_s")
     measured = measured.drop(columns=_FORECAST, errors="ignore")
     alone_s = measured.loc[measured["n_workers"] == 1, "iteration_s"].median()
     mine = with_compute(scenario, alone_s) if alone_s > 0 else scenario

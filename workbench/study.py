@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .checks import numbers, shown
+from .checks import above_0, numbers, shown
 from .costs import Interpolated
 from .fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
 from .gain import CLAIMED, GAIN, NOISE
@@ -118,7 +118,7 @@ def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -
             f"profile: expected rows of one model, with one {', '.join(_OF_MODEL)}; "
             f"found {len(told)} of these"
         )
-    _above_0(profile, ["scale"], "profile")
+    above_0(profile["scale"], "profile: scale")
     first = told.iloc[0]
     timed = collectives[collectives["op"] == "all_reduce"]
     timed = timed[timed["n_workers"] == n_workers]
@@ -165,7 +165,8 @@ def predicted(study: Study) -> pd.DataFrame:
     if not isinstance(study, Study):
         raise ValueError(f"predicted: expected a Study, got {shown(study)}; read_study(folder)")
     cells = _once(check(study.cells, CELLS, "cells"), [*_CELL, "policy"], "cells")
-    _above_0(cells, ["iteration_s", "low_s", "high_s"], "cells")
+    for name in ("iteration_s", "low_s", "high_s"):
+        above_0(cells[name], f"cells: {name}")
     keys = cells[_CELL].drop_duplicates().itertuples(index=False)
     forecast = pd.concat([_forecasts(study, *key) for key in keys])
     if strange := sorted(set(cells["policy"]) - set(known := forecast["policy"].unique())):
@@ -221,13 +222,6 @@ def _once(table: pd.DataFrame, key: list, what: str) -> pd.DataFrame:
     return table
 
 
-def _above_0(table: pd.DataFrame, columns: list, what: str) -> None:
-    for name in columns:
-        expected = "finite numbers above 0"
-        if (numbers(table[name], f"{what}: {name}", expected) == 0).any():
-            raise ValueError(f"{what}: {name}: expected {expected}, got 0")
-
-
 def _checked(table: pd.DataFrame, over: str, what: str, more: tuple = ()) -> pd.DataFrame:
     """Return the table of `predicted`, or raise ValueError unless each cell has all methods once.
 
@@ -235,7 +229,8 @@ def _checked(table: pd.DataFrame, over: str, what: str, more: tuple = ()) -> pd.
     """
     check(table, VALIDATION | dict.fromkeys(more, "of measured, see `predicted`"), what)
     _once(table, [*_CELLS_OF, "method"], what)
-    _above_0(table, ["measured", "predicted", *more], what)
+    for name in ("measured", "predicted", *more):
+        above_0(table[name], f"{what}: {name}")
     methods, cells = table["method"].unique(), pd.MultiIndex.from_frame(table[_CELLS_OF])
     if over not in list(methods):
         known = ", ".join(map(str, methods))

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
-from ..checks import shown
+from ..checks import above_0, count, shown
 from ..fusion import Plan
 from ..timeline import Scenario, predict
 from .collectives import interval
@@ -41,11 +42,13 @@ def compared(profile: str | Path, collectives, runs: Iterable[str | Path]) -> pd
     Raises ValueError for a folder without a complete run of several workers, and for a run of
     another model or batch than the profile's.
     """
+    if isinstance(runs, str | PathLike) or not isinstance(runs, Iterable):
+        raise ValueError(f"runs: expected a list of folders, got {shown(runs)}")
     profile, rows = Path(profile), []
     for run in map(Path, runs):
         notes, (plan, names) = _notes(run), _sent(run)
         _check_same(run, notes, _notes(profile), profile)
-        n_workers = notes["world_size"]
+        n_workers = count(notes.get("world_size"), f"{run}: world_size in run.json", 2)
         scenario = _as_sent(recorded_scenario(profile, collectives, n_workers), plan, names, run)
         made = predict(scenario)
         seconds = sorted(_plain_s(run))
@@ -90,18 +93,23 @@ def _as_sent(scenario: Scenario, plan: Plan, names: list[str], run: Path) -> Sce
 
 def _notes(folder: Path) -> dict:
     try:
-        return json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        notes = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        if not isinstance(notes.get("settings", {}), dict):
+            raise TypeError("settings are names and values")
+    except (OSError, ValueError, TypeError, AttributeError):
         raise ValueError(
             f"{folder}: expected a folder of workbench.capture, with run.json"
         ) from None
+    if not notes.get("complete", True):
+        raise ValueError(f"{folder}: the run was cut; its own command again completes it")
+    return notes
 
 
 def _sent(run: Path) -> tuple[Plan, list[str]]:
     """Return the messages that a run of several workers sent."""
     try:
         return read_plan(run / "plan.json")
-    except FileNotFoundError:
+    except OSError:
         raise ValueError(
             f"{run}: no plan.json; expected a complete run of several workers, as `train` writes it"
         ) from None
@@ -112,7 +120,7 @@ def _plain_s(run: Path) -> list[float]:
     found = times[times["kind"] == "plain"]["iteration_s"]
     if not len(found):
         raise ValueError(f"{run}: no plain iteration in iterations_rank0.csv")
-    return found.astype(float).tolist()
+    return above_0(found.astype(float), f"{run}: iteration_s of plain iterations").tolist()
 
 
 def _check_same(run: Path, notes: dict, of_profile: dict, profile: Path) -> None:

@@ -1,5 +1,6 @@
 """Every optimisation the package knows, at a usual setting, by name: what `compare` takes."""
 
+from ..checks import numbers, shown, single, whole_workers
 from ..costs import Link, Tree
 from ..fusion import FixedBuffer
 from ..units import MIB
@@ -29,7 +30,16 @@ def catalogue(
 
     int8 reads gradients twice to encode, by two kernels, and once to decode. Those that change the
     batch or the compute of an iteration, and so T1, are the last four.
+
+    Raises ValueError for what is no link, no whole number of workers, or no s from 0 up.
     """
+    for name, value in (("link", link), ("inside", inside)):
+        if not isinstance(value, Link):
+            raise ValueError(
+                f"catalogue: {name}: expected a Link, got {shown(value)}; write Link(alpha, beta)"
+            )
+    single(whole_workers(workers_per_node, name := "catalogue: workers_per_node"), name)
+    single(numbers(kernel_s, "catalogue: kernel_s"), "catalogue: kernel_s")
     between = Link(link.alpha, workers_per_node * link.beta)
     once, launch = cast_s_per_byte, kernel_s
     return {
