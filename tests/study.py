@@ -113,14 +113,14 @@ def main() -> None:
     parser.add_argument("--models", type=chosen(models()), help=", ".join(models()))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes networks
-    if why := missing():
-        sys.exit(f"study: {why}")
     quick = options.quick
     networks = [NETWORKS[at] for at in options.networks or ([2, 5] if quick else range(6))]
     names = options.models or (["resnet50", "lstm"] if quick else list(models()))
     effort = Effort(rounds=2, iterations=5, seconds=0.3, times=3) if quick else Effort()
     counts = options.workers or (WORKERS[:1] if quick else WORKERS)
     try:
+        if why := missing():
+            sys.exit(f"study: {why}")
         with alone_in(options.out):
             measure(options.out, networks, counts, names, effort)
         table = predicted(read_study(options.out))
