@@ -175,6 +175,7 @@ def measure(out: Path, networks, counts, names, effort: Effort) -> None:
         for name in names
         if len(found(out / "profiles.csv", model=name)) != len(models()[name].layers)
     ]
+    before = rows_of(out / "cells.csv")
     for name in tqdm(left, desc="profiles", unit="model"):
         started(profile, [(out, name, effort)])
     for network, n in itertools.product(networks, counts):
@@ -183,7 +184,10 @@ def measure(out: Path, networks, counts, names, effort: Effort) -> None:
             with hosts(network, n) as made, tempfile.TemporaryDirectory() as spare:
                 told = network, made, left, out, effort, spare
                 started(work, [(rank, *told) for rank in range(n)])
-    notes = json.dumps(about(networks), indent=2)
+    if (out / "run.json").exists() and rows_of(out / "cells.csv").equals(before):
+        return  # so that it goes on to tell of when these were measured
+    measured = [each for each in NETWORKS if len(found(out / "cells.csv", network=each.name))]
+    notes = json.dumps(about(measured), indent=2)
     (out / "run.json").write_text(notes + "\n", encoding="utf-8")
 
 

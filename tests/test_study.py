@@ -354,6 +354,7 @@ def test_a_short_study_measures_goes_on_and_leaves_nothing_behind(networks, tmp_
     cells = (tmp_path / "cells.csv").read_text()
     subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert (tmp_path / "cells.csv").read_text() == cells  # nothing is measured twice
+    assert json.loads((tmp_path / "run.json").read_text()) == info
 
 
 @pytest.mark.slow
