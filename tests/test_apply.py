@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
+from apply_child import Failing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -343,22 +344,6 @@ def test_a_parameter_without_gradient_is_named_and_the_next_backward_is_whole(al
         model.module[2](torch.ones(2, 4)).sum().backward()
     model(x).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
-
-
-class Failing(torch.autograd.Function):
-    """The identity, whose backward fails while `fails` holds."""
-
-    fails = True
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        if Failing.fails:
-            raise ArithmeticError("in the middle of backward")
-        return grad
 
 
 @pytest.mark.parametrize("gradients", [None, table()])

@@ -11,6 +11,7 @@ from torch import nn
 
 from workbench.capture import Workload, forecasts, read_plan, record, recorded_scenario, workload
 from workbench.capture.command import main
+from workbench.capture.forecast import untimed_workers
 from workbench.capture.wrapping import time_wrapper, wrapper_s
 from workbench.fusion import OneMessage, fuse
 from workbench.timeline import predict
@@ -111,6 +112,12 @@ def test_the_command_says_what_was_not_timed(profile, links, capsys):
     assert "timed with" not in capsys.readouterr().out
     main([*arguments, "8", "--out", str(links / "8.json")])
     assert "timed with 2 workers: their price with 8 follows" in capsys.readouterr().out
+    table = pd.read_csv(links / "collectives.csv")
+    both = pd.concat([table, table.assign(n_workers=16)])
+    scenario = recorded_scenario(profile, both, 8)
+    assert untimed_workers(scenario).endswith(
+        "timed with 2, 16 workers: their price with 8 is interpolated"
+    )
 
 
 @pytest.mark.parametrize("missing", ["gradients.csv", "run.json"])

@@ -8,6 +8,7 @@ import pytest
 from test_timeline import scenario
 
 from workbench.costs import BatchTime, Link, Ring
+from workbench.fusion import DDPBuckets
 from workbench.scaling import SCALING, beside_measured, strong_scaling, weak_scaling, with_compute
 from workbench.timeline import predict
 
@@ -126,5 +127,9 @@ def test_measured_iterations_stand_beside_predictions_with_their_own_compute():
             beside_measured(scenario(), told.assign(iteration_s=[5.0, wrong, 5.0]))
     with pytest.raises(ValueError, match="beside_measured: expected a Scenario, got NoneType|None"):
         beside_measured(None, told)
+    of_ddp = replace(scenario(), fusion=DDPBuckets())
+    assert len(beside_measured(of_ddp, older)) == 3
+    with pytest.raises(ValueError, match=r"that of the forecast \(ddp\), got 'plan:p.json'; keep"):
+        beside_measured(of_ddp, older.assign(policy="plan:p.json"))
     with pytest.raises(ValueError, match="measured: missing column iteration_s"):
         beside_measured(scenario(), told.drop(columns="iteration_s"))

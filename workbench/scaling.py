@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .checks import above_0, check_callable, one_number, shown
+from .fusion import DDPBuckets
 from .schedules.scenario import Scenario, check_scenario
 from .tables import check
 from .timeline import predict, sweep
@@ -94,19 +95,21 @@ def beside_measured(scenario: Scenario, measured: pd.DataFrame) -> pd.DataFrame:
     measured : n_workers and iteration_s (s). Its rows of one worker, where there are any, tell T1
         as their median, for that of a trace holds the profiler's cost. Forecasts of another source
         in it, such as `workbench.capture compare` writes, go; where it has a column policy, all
-        rows are to have one, the scenario's
+        rows are to have one, the scenario's: ddp where that is DDPBuckets
 
     Adds predicted_s, scaling_factor (of the prediction) and error, predicted / measured - 1. Raises
     ValueError for times that are not above 0, and for several policies.
     """
     check(measured, {"n_workers": "workers", "iteration_s": "s an iteration"}, "measured")
-    if "policy" in measured and measured["policy"].nunique() > 1:
-        found = ", ".join(map(str, measured["policy"].unique()))
-        raise ValueError(
-            f"measured: policy: expected one, that of the forecast, got {shown(found)}; keep its "
-            "rows. Others are forecast by `python -m workbench.capture compare`"
-        )
     check_scenario(scenario, "beside_measured")
+    policies = [str(each) for each in measured["policy"].unique()] if "policy" in measured else []
+    other = isinstance(scenario.fusion, DDPBuckets) and policies != ["ddp"]
+    if policies and (other or len(policies) > 1):
+        raise ValueError(
+            f"measured: policy: expected one, that of the forecast{' (ddp)' * other}, got "
+            f"{shown(', '.join(policies))}; keep its rows. Others are forecast by `python -m "
+            "workbench.capture compare`"
+        )
     above_0(measured["iteration_s"], "measured: iteration_s")
     measured = measured.drop(columns=_FORECAST, errors="ignore")
     alone_s = measured.loc[measured["n_workers"] == 1, "iteration_s"].median()

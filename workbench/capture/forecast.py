@@ -90,9 +90,11 @@ def untimed_workers(scenario: Scenario) -> str:
     timed = sorted(set(scenario.all_reduce.table["n_workers"]))
     if scenario.n_workers in timed:
         return ""
+    between = timed[0] < scenario.n_workers < timed[-1]
+    how = "is interpolated" if between else "follows a ring's formula"
     return (
         f"all-reduces were timed with {', '.join(map(str, timed))} workers: their price with "
-        f"{scenario.n_workers} follows a ring's formula"
+        f"{scenario.n_workers} {how}"
     )
 
 
