@@ -1,7 +1,10 @@
 """From recorded folders to a forecast, a plan and the text to paste."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -104,6 +107,18 @@ def test_the_command_writes_the_plan_and_says_the_settings(profile, links, capsy
     said = capsys.readouterr().out
     for text in ("fixed:64", "HOROVOD_FUSION_THRESHOLD=", "reduce_bucket_size", "# PyTorch DDP: "):
         assert text in said
+
+
+def test_the_plan_is_written_also_where_nobody_reads_what_is_printed(profile, links):
+    command = [sys.executable, "-m", "workbench.capture", "plan", "--profile", str(profile)]
+    command += ["--collectives", str(links), "--workers", "2", "--out", str(links / "p.json")]
+    reading, writing = os.pipe()
+    os.close(reading)
+    subprocess.run(command, stdout=writing, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    os.close(writing)
+    assert (
+        read_plan(links / "p.json")[0] == forecasts(recorded_scenario(profile, links, 2))[0].fusion
+    )
 
 
 def test_the_command_says_what_was_not_timed(profile, links, capsys):

@@ -104,21 +104,23 @@ def _plan(options: argparse.Namespace, workers: Workers) -> Path:
     check_alone(workers, "plan")
     scenario = recorded_scenario(options.profile, options.collectives, options.workers)
     best, table = forecasts(scenario)
+    # Before it prints: who reads may leave early, as head does.
+    path = write_plan(options.out, best.fusion, scenario.gradients)
     if why := untimed_workers(scenario):
         print(why)
     print(f"predicted for {options.workers} workers:")
     print(table.to_string(index=False, float_format="%.4f"))
     for row in recommend(scenario).iloc[2:].itertuples():
         print(f"{row.paste}  # scaling factor {row.scaling_factor:.4f}")
-    return write_plan(options.out, best.fusion, scenario.gradients)
+    return path
 
 
 def _compare(options: argparse.Namespace, workers: Workers) -> Path | None:
     check_alone(workers, "compare")
     table = compared(options.profile, options.collectives, options.runs)
-    print(table.to_string(index=False, float_format="%.4f"))
     if options.out:
         written(options.out, table.to_csv(index=False))
+    print(table.to_string(index=False, float_format="%.4f"))
     return options.out
 
 
