@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 _BEAT_S = 0.5
 _HASTE_S = 4.0  # without a beat, once something is known to be wrong: eight beats missed
+_PATIENCE_S = 20.0  # that rank 0 waits for others to hear of its end, on a busy machine
 _TERMINATED = 128 + signal.SIGTERM  # as shells number it
 
 
@@ -133,7 +134,7 @@ class _Watch(threading.Thread):
 
     def _wait_for_others(self) -> None:
         """Keep the store, which rank 0 may hold, until the others know, for a while at most."""
-        until = time.monotonic() + _HASTE_S
+        until = time.monotonic() + _PATIENCE_S
         while not all(map(self._left, range(1, self.n_workers))) and time.monotonic() < until:
             time.sleep(_BEAT_S / 10)
 
