@@ -31,26 +31,26 @@ test: .venv/test-installed  ## run every test, side by side
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
-	$(BIN)/python tests/run_notebooks.py $(FIGURES_FLAGS)
+	$(BIN)/python tests/tools/run_notebooks.py $(FIGURES_FLAGS)
 
 pages: .venv/lab-installed  ## execute every notebook, write notebooks/pages/index.html
-	$(BIN)/python -m workbench.pages
+	$(BIN)/python -m workbench.notebooks
 
 bench: .venv/test-installed .venv-peers/installed  ## fits of known truth; speed of loads, model, widgets and hooks
-	$(BIN)/python tests/bench_fits.py
-	$(BIN)/python tests/bench_load.py --peer .venv-peers/bin/python
-	$(BIN)/python tests/bench_model.py
-	$(BIN)/python tests/bench_explore.py
-	$(BIN)/python tests/bench_capture.py
+	$(BIN)/python tests/tools/bench_fits.py
+	$(BIN)/python tests/tools/bench_load.py --peer .venv-peers/bin/python
+	$(BIN)/python tests/tools/bench_model.py
+	$(BIN)/python tests/tools/bench_explore.py
+	$(BIN)/python tests/tools/bench_capture.py
 
 bench-large: .venv/test-installed  ## generated traces of up to 2 GB: time and memory by size
-	$(BIN)/python tests/bench_large.py
+	$(BIN)/python tests/tools/bench_large.py
 
 study: .venv/test-installed  ## predicted and measured on emulated networks, as root, about an hour
-	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/study.py $(STUDY_FLAGS)
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python tests/tools/study.py $(STUDY_FLAGS)
 
 fuzz: .venv/test-installed  ## 20,000 damaged files: each refused in a sentence or loaded right
-	$(BIN)/python tests/fuzz.py $(FUZZ_FLAGS)
+	$(BIN)/python tests/tools/fuzz.py $(FUZZ_FLAGS)
 
 lint: .venv/test-installed  ## ruff and nbstripout, changing nothing
 	$(BIN)/ruff check .

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench.base.checks import shown
+
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
@@ -52,3 +54,21 @@ def launched(name, ts, dur, launch_ts, correlation, *, stream=7, thread=1, **arg
         "kernel", name, ts, dur, tid=stream, stream=stream, correlation=correlation, **args
     )
     return [runtime, kernel]
+
+
+_ANY = object()
+
+
+def refusal(call, argument: str, value=_ANY) -> str:
+    """Assert that a call is refused: a ValueError that names the argument and shows the value.
+
+    Returns the message, for those who look for more than that.
+    """
+    with pytest.raises(ValueError) as caught:
+        call()
+    text = str(caught.value)
+    name, _, rest = text.partition(":")
+    assert argument in name, text
+    if value is not _ANY:
+        assert (value if isinstance(value, str) else shown(value)) in rest, text
+    return text

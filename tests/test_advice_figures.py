@@ -8,14 +8,17 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from workbench import GBIT, MIB, MS, US
 from workbench.costs import Link, Ring
-from workbench.drawing.style import paper
-from workbench.figures import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
+from workbench.figures import (
+    draw_comparison,
+    draw_forecast,
+    draw_fusion_curve,
+    draw_sensitivity,
+    paper,
+)
 from workbench.fusion import DDPBuckets, HorovodFusion, PerTensor
-from workbench.optimum import headroom, loss_curve
 from workbench.timeline import Scenario, predict
-from workbench.uncertainty import BAND, sensitivity
-from workbench.units import GBIT, MIB, MS, US
 from workbench.whatif import (
     Accumulation,
     AdaptiveFusion,
@@ -25,7 +28,11 @@ from workbench.whatif import (
     PriorityScheduling,
     ablate,
     compare,
+    headroom,
+    loss_curve,
+    sensitivity,
 )
+from workbench.whatif.uncertainty import BAND
 
 OPTIONS = {
     "adaptive fusion": AdaptiveFusion(),

@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import GBIT, MIB, MS, US
 from workbench.costs import Link, Ring
 from workbench.explore import explore_fusion, explore_whatif
 from workbench.fusion import DDPBuckets, FixedBuffer, HorovodFusion
-from workbench.optimum import loss_curve, optimal
 from workbench.timeline import Scenario, predict
-from workbench.units import GBIT, MIB, MS, US
 from workbench.whatif import (
     AdaptiveFusion,
     Compression,
@@ -20,6 +19,8 @@ from workbench.whatif import (
     HalfPrecision,
     ablate,
     compare,
+    loss_curve,
+    optimal,
     predict_with,
 )
 

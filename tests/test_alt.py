@@ -10,11 +10,19 @@ import test_figures as plain_figures
 from matplotlib.figure import Figure
 from test_fit_figures import timed
 
-from workbench.drawing.alt import describe, plain
-from workbench.drawing.style import paper, size_axis
-from workbench.figures import draw_breakdown, draw_fit, draw_forecast, draw_scaling, draw_timeline
+from workbench import KIB, MIB
+from workbench.figures import (
+    describe,
+    draw_breakdown,
+    draw_fit,
+    draw_forecast,
+    draw_scaling,
+    draw_timeline,
+    paper,
+)
+from workbench.figures.alt_text import plain
+from workbench.figures.style import size_axis
 from workbench.fits import fit_all_reduce
-from workbench.units import KIB, MIB
 
 
 @pytest.fixture

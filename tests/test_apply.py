@@ -19,9 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from workbench.capture import apply_plan, messages_of, read_plan, write_plan
 from workbench.costs import Link, Ring
 from workbench.fusion import FixedBuffer, OneMessage, PerTensor, Plan
-from workbench.optimum import optimal_fusion
+from workbench.whatif import optimal_fusion
 
-CHILD = Path(__file__).parent / "apply_child.py"
+CHILD = Path(__file__).parent / "tools" / "apply_child.py"
 NAMES = ["2.bias", "2.weight", "0.bias", "0.weight"]
 
 

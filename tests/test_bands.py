@@ -6,7 +6,7 @@ import pytest
 
 from workbench.costs import Affine, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce
-from workbench.fitting.bands import share
+from workbench.fits.bands import share
 
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 

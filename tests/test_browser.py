@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from run_notebooks import NOTEBOOKS, saving_to
 from test_notebooks import cells
 
-from workbench.notebooks import execute
+from workbench.notebooks.execution import execute
 
 ARTEFACTS = Path(__file__).parent / "artefacts"
 NAMES = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]

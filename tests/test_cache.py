@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench import cache
-from workbench.readers import kineto
-from workbench.readers.source import Source
+from workbench.traces import cache
+from workbench.traces.readers import kineto
+from workbench.traces.readers.source import Source
 
 KEY = "c0de" * 16
 INFO = {"rank": 3, "world_size": None, "devices": ["V100"], "groups": [{"n": 2}], "base_ns": 2**62}
@@ -229,6 +229,6 @@ def test_clearing_deletes_the_cached_files_and_no_others(stored):
 
 
 def test_importing_the_cache_brings_in_no_parquet_library():
-    code = "import sys, workbench.cache; print(any('arro3' in name for name in sys.modules))"
+    code = "import sys, workbench.traces.cache; print(any('arro3' in name for name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"

@@ -16,25 +16,16 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.capture import (
-    Workload,
-    record,
-    sweep_batches,
-    sweep_collectives,
-    workload,
-)
+from workbench.capture import Workload, record, sweep_batches, sweep_collectives, workload
 from workbench.capture.command import main
-from workbench.capture.convolutional import VGG16, ResNet50
 from workbench.capture.folder import Folder, Table, rows_of
+from workbench.capture.models import BERT, GPT2, LSTM, VGG16, ResNet50
 from workbench.capture.plans import policy_of
-from workbench.capture.recurrent import LSTM
-from workbench.capture.transformers import BERT, GPT2
 from workbench.capture.workers import Workers
 from workbench.capture.workloads import MODELS
 from workbench.fits import fit_batch_time
 from workbench.fusion import FixedBuffer, OneMessage, PerTensor, check_gradients
-from workbench.iterations import gradients, iterations
-from workbench.traces import load_run
+from workbench.traces import gradients, iterations, load_run
 
 ROOT = Path(__file__).parents[1]
 TINY = ["profile", "--model", "lstm", "--small", "--batch", "2", "--iterations", "2"]

@@ -12,10 +12,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from workbench.capture import Workload, forecasts, read_plan, record, recorded_scenario, workload
+from workbench.capture import (
+    Workload,
+    forecasts,
+    read_plan,
+    record,
+    recorded_scenario,
+    time_wrapper,
+    workload,
+)
 from workbench.capture.command import main
 from workbench.capture.forecast import untimed_workers
-from workbench.capture.wrapping import time_wrapper, wrapper_s
+from workbench.capture.wrapping import wrapper_s
 from workbench.fusion import OneMessage, fuse
 from workbench.timeline import predict
 

@@ -15,17 +15,16 @@ import torch
 from ranks import free_port
 from scipy import stats
 
+from workbench.base.tables import MEASUREMENTS, check
 from workbench.capture import read_plan, workload
 from workbench.capture.collectives import interval
 from workbench.capture.hooks import sizes
 from workbench.capture.plans import write_messages
 from workbench.capture.workers import Workers, announced, joined
-from workbench.iterations import collectives, gradients, iterations
-from workbench.tables import MEASUREMENTS, check
-from workbench.traces import load_run, read_measurements
+from workbench.traces import collectives, gradients, iterations, load_run, read_measurements
 
 ROOT = Path(__file__).parents[1]
-RANKS = Path(__file__).parent / "ranks.py"
+RANKS = Path(__file__).parent / "tools" / "ranks.py"
 ENVIRONMENT = os.environ | {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",

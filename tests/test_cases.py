@@ -16,8 +16,7 @@ import pandas as pd
 import pytest
 
 from workbench import traces
-from workbench.iterations import collectives, iterations
-from workbench.traces import load_run, read_events, read_measurements
+from workbench.traces import collectives, iterations, load_run, read_events, read_measurements
 
 US = 1e-6
 NS = 1e-9

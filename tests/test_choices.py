@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
+from workbench import MIB, US
 from workbench.costs import (
     Affine,
     FlatRing,
@@ -18,10 +19,15 @@ from workbench.costs import (
     Ring,
     Tree,
 )
-from workbench.fits import fit_all_reduce, fit_batch_time, fit_collective
-from workbench.fitting.choices import candidates, choose, held_out
+from workbench.fits import (
+    candidates,
+    choose,
+    fit_all_reduce,
+    fit_batch_time,
+    fit_collective,
+    held_out,
+)
 from workbench.traces import read_measurements
-from workbench.units import MIB, US
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 TIMED = PUBLISHED.parent / "traces" / "nccl_tests"

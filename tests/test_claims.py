@@ -7,9 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.claims import CLAIMS, NEAR_LINEAR, OURS, booktabs, claims, escaped, readable
-from workbench.gain import GAIN
-from workbench.validation import VALIDATION, evenly_ready
+from workbench.validation.cells import VALIDATION, evenly_ready
+from workbench.validation.claims import (
+    CLAIMS,
+    NEAR_LINEAR,
+    OURS,
+    booktabs,
+    claims,
+    escaped,
+    readable,
+)
+from workbench.validation.gain import GAIN
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.clocks import align
+from workbench.traces.clocks import align
 
 EPOCH_NS = 1_700_000_000 * 10**9
 

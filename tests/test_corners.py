@@ -8,7 +8,7 @@ import pytest
 
 from workbench.costs import Link, ParameterServer, Piecewise, Ring
 from workbench.fits import fit_all_reduce
-from workbench.fitting.corners import CORNERS, corners
+from workbench.fits.diagnostics import CORNERS, corners
 
 
 class PricedAs:

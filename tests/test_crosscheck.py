@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench.crosscheck import QUANTITIES, _tracelens, breakdown, cross_check
-from workbench.traces import load_run
-from workbench.units import MS
+from workbench import MS
+from workbench.traces import cross_check, load_run
+from workbench.traces.crosscheck import QUANTITIES, _tracelens, breakdown
 
 PEER = ROOT / ".venv-peers/bin/python"
 SMALL_ALL_REDUCES = "traces/kineto/v100-2rank-small-allreduces/df_index_resolver.json.gz"

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.tables import GRADIENTS, MEASUREMENTS, check
+from workbench.base.tables import GRADIENTS, MEASUREMENTS, check
 
 DATA = Path(__file__).parents[1] / "data"
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"

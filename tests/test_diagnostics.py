@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
+from workbench import KIB, MIB
 from workbench.costs import Affine, Interpolated, Link, Piecewise, Ring
-from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.fitting.diagnostics import curves, left_out, residuals, shown_workers
-from workbench.units import KIB, MIB
+from workbench.fits import curves, fit_all_reduce, fit_batch_time, residuals
+from workbench.fits.diagnostics import left_out, shown_workers
 
 SIZES = KIB * 2 ** np.arange(15)
 

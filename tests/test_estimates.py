@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from workbench.fitting.estimates import Method, infer, solve
+from workbench.fits.estimates import Method, infer, solve
 
 
 @pytest.fixture

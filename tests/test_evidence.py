@@ -5,14 +5,12 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench import evidence
+from workbench import MIB, MS
 from workbench.costs import Link, Ring
-from workbench.crosscheck import cross_check
 from workbench.fusion import DDPBuckets, OneMessage
-from workbench.iterations import gradients, iterations, medians
 from workbench.timeline import Scenario, predict
-from workbench.traces import load_run
-from workbench.units import MIB, MS
+from workbench.traces import cross_check, gradients, iterations, load_run, medians
+from workbench.validation import own_run
 
 RUNS = ROOT / "data" / "runs"
 COST = Ring(Link(10e-6, 1e-9))
@@ -45,7 +43,7 @@ def gpu(write_trace):
 
 
 def test_the_profiler_costs_what_traced_iterations_take_more(lone):
-    found = evidence.profiler_cost(lone)
+    found = own_run.profiler_cost(lone)
     plain_s = np.median(lone.info["iteration_s"]["plain"])
     assert found["plain (ms)"] == pytest.approx(plain_s / MS)
     assert found["ratio"] == pytest.approx(iterations(lone)["duration_s"].median() / plain_s)
@@ -53,11 +51,11 @@ def test_the_profiler_costs_what_traced_iterations_take_more(lone):
 
 def test_without_plain_iterations_the_profilers_cost_is_unknown(gpu):
     with pytest.raises(ValueError, match="no plain iterations were timed beside the trace"):
-        evidence.profiler_cost(gpu)
+        own_run.profiler_cost(gpu)
 
 
 def test_gradients_stand_beside_the_model_the_hooks_and_the_messages(pair, models):
-    table = evidence.beside_gradients(pair, gradients(pair), models)
+    table = own_run.beside_gradients(pair, gradients(pair), models)
     assert table["source"].tolist() == [
         "parameters of resnet50",
         "hooks on the parameters",
@@ -69,7 +67,7 @@ def test_gradients_stand_beside_the_model_the_hooks_and_the_messages(pair, model
 
 def test_a_model_of_as_many_gradients_is_found_where_none_is_named(shared, models):
     run = load_run(shared / "traces" / "kineto" / "old-format-resnet50")
-    table = evidence.beside_gradients(run, gradients(run), models)
+    table = own_run.beside_gradients(run, gradients(run), models)
     assert table["source"].tolist() == ["parameters of resnet50, which has as many"]
     assert table["ratio"].tolist() == [1]
 
@@ -77,20 +75,20 @@ def test_a_model_of_as_many_gradients_is_found_where_none_is_named(shared, model
 def test_gradients_without_any_other_source_are_told(shared, models):
     run = load_run(shared / "traces" / "kineto" / "torchrec-4rank-half-hidden")
     with pytest.raises(ValueError, match="no hooks' times, and no sizes in the trace"):
-        evidence.beside_gradients(run, gradients(run), models)
+        own_run.beside_gradients(run, gradients(run), models)
 
 
 def test_the_sibling_of_a_run_ends_in_its_workers(tmp_path):
     for name in ("net-1", "net-2", "other"):
         (tmp_path / name).mkdir()
-    assert evidence.sibling(tmp_path / "net-1", 2) == tmp_path / "net-2"
+    assert own_run.sibling(tmp_path / "net-1", 2) == tmp_path / "net-2"
     for name in ("net-2", "other"):
         with pytest.raises(FileNotFoundError, match=f"n_workers = 2 beside {name}"):
-            evidence.sibling(tmp_path / name, 2)
+            own_run.sibling(tmp_path / name, 2)
 
 
 def test_a_forecast_stands_beside_the_run_of_several(lone, pair):
-    table = evidence.forecast_beside(lone, pair, COST, DDPBuckets())
+    table = own_run.forecast_beside(lone, pair, COST, DDPBuckets())
     ready = gradients(lone)
     plain = [np.median(run.info["iteration_s"]["plain"]) for run in (lone, pair)]
     made = predict(Scenario(ready, plain[0], ready["ready_s"].max(), 2, COST, DDPBuckets()))
@@ -106,26 +104,26 @@ def test_a_forecast_stands_beside_the_run_of_several(lone, pair):
 def test_runs_of_other_trainings_are_not_compared(lone):
     other = load_run(RUNS / "transformer-cpu-2")
     with pytest.raises(ValueError, match="52 gradients beside 161"):
-        evidence.forecast_beside(lone, other, COST, DDPBuckets())
+        own_run.forecast_beside(lone, other, COST, DDPBuckets())
     with pytest.raises(ValueError, match="several: expected a Run, got '.*'; pass load_run"):
-        evidence.forecast_beside(lone, "resnet50-cpu-2", COST, DDPBuckets())
+        own_run.forecast_beside(lone, "resnet50-cpu-2", COST, DDPBuckets())
 
 
 def test_the_hidden_share_is_what_compute_covers(gpu):
-    table = evidence.hidden(gpu)  # 50 of 90 us
+    table = own_run.hidden(gpu)  # 50 of 90 us
     assert table.loc[-1].tolist() == pytest.approx([5 / 9, 5 / 9, 1])
 
 
 def test_without_communication_nothing_is_hidden(lone):
     with pytest.raises(ValueError, match="no communication in its iterations"):
-        evidence.hidden(lone)
+        own_run.hidden(lone)
 
 
 def test_communication_that_was_not_recorded_is_not_called_none(shared):
     with pytest.warns(UserWarning, match="no communication kernel"):
         run = load_run(shared / "traces" / "kineto" / "no-gpu-events")
     with pytest.raises(ValueError, match="none was recorded, so what is hidden"):
-        evidence.hidden(run)
+        own_run.hidden(run)
 
 
 def test_only_tools_that_answer_are_shown():
@@ -133,10 +131,10 @@ def test_only_tools_that_answer_are_shown():
     rows = [("A", "1", what, 1.0, 2.0, 1.0, "later") for what in ("idle", "window")]
     absent = [("B", "not installed", "idle", 1.0, pd.NA, pd.NA, "not there")]
     failed = [("C", "failed", "idle", 1.0, pd.NA, pd.NA, "broken")]
-    found = evidence.answered(pd.DataFrame(rows + absent, columns=columns))
+    found = own_run.answered(pd.DataFrame(rows + absent, columns=columns))
     assert found.index.tolist() == [("A", "idle")]
     with pytest.raises(ValueError, match="no other tool could .*B: not there; C: broken"):
-        evidence.answered(pd.DataFrame(absent + failed, columns=columns))
+        own_run.answered(pd.DataFrame(absent + failed, columns=columns))
 
 
 def test_tools_that_are_not_installed_are_an_option_and_no_failure():
@@ -144,12 +142,12 @@ def test_tools_that_are_not_installed_are_an_option_and_no_failure():
     if (peers["version"] != "not installed").any():
         pytest.skip("HTA or TraceLens is installed here")
     with pytest.raises(ValueError, match="^optional: HTA and TraceLens .*PEERS") as error:
-        evidence.answered(peers)
+        own_run.answered(peers)
     assert "importable" not in str(error.value) and "no other" not in str(error.value)
 
 
 def test_messages_stand_beside_their_price(pair):
-    table = evidence.messages_beside(pair, COST)
+    table = own_run.messages_beside(pair, COST)
     each = medians(pair)
     alone_s = 2 * 10e-6 + each["nbytes"] * 1e-9  # a ring of two: two hops, each byte once
     assert table["alone_s"].tolist() == pytest.approx(alone_s.tolist())
@@ -158,33 +156,33 @@ def test_messages_stand_beside_their_price(pair):
 
 @pytest.mark.parametrize("name", ["resnet50-cpu-2", "transformer-cpu-2"])
 def test_ddps_buckets_are_the_messages_of_the_trace(name):
-    table = evidence.buckets_beside(load_run(RUNS / name), DDPBuckets())
+    table = own_run.buckets_beside(load_run(RUNS / name), DDPBuckets())
     assert (table["nbytes"] == table["in_trace"]).all() and (table["ratio"] == 1).all()
 
 
 def test_buckets_of_a_real_run_on_gpus_are_its_messages(shared):
     run = load_run(shared / "traces" / "kineto" / "rccl-generic-names")
-    table = evidence.buckets_beside(run, DDPBuckets())
+    table = own_run.buckets_beside(run, DDPBuckets())
     assert table["in_trace"].tolist() == [5_746_640, 17_632_384]
     assert (table["ratio"] == 1).all()
 
 
 def test_buckets_that_are_not_the_messages_are_told_in_number(pair):
     with pytest.raises(ValueError, match="OneMessage makes 1 messages, iteration 2 holds 5"):
-        evidence.buckets_beside(pair, OneMessage())
+        own_run.buckets_beside(pair, OneMessage())
 
 
 def test_buckets_of_a_lone_worker_have_nothing_beside_them(lone):
     with pytest.raises(ValueError, match="no all-reduces with their sizes"):
-        evidence.buckets_beside(lone, DDPBuckets())
+        own_run.buckets_beside(lone, DDPBuckets())
 
 
 def test_a_slow_down_is_told_by_both_roads_or_why_not(shared, pair):
     run = load_run(shared / "traces" / "kineto" / "torchrec-4rank-half-hidden")
-    table = evidence.slowdowns(run)
+    table = own_run.slowdowns(run)
     assert table.index.tolist() == ["name", "place"]
     assert table["ratio"]["name"] == pytest.approx(
         table["factor"]["name"] / table["factor"]["place"]
     )
     with pytest.raises(ValueError, match="slow-down not determined: no comm and no compute row"):
-        evidence.slowdowns(pair)
+        own_run.slowdowns(pair)

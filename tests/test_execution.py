@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from workbench.notebooks import execute
+from workbench.notebooks.execution import execute
 
 
 def written(folder, *sources, tagged=None):

@@ -7,8 +7,8 @@ from test_timeline import scenario
 
 from workbench.costs import Affine, Link
 from workbench.fusion import OneMessage, PerTensor
-from workbench.schedules.explain import EXPLANATION
 from workbench.timeline import Scenario, predict
+from workbench.timeline.explain import EXPLANATION
 
 
 def explained(**changes):

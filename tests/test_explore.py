@@ -7,17 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import GBIT, MIB, MS, US
 from workbench.costs import Hierarchical, Interpolated, Link, Piecewise, Ring
-from workbench.explore import (
-    WORKERS,
-    explore_fusion,
-    explore_scaling,
-    explore_steps,
-    explore_timeline,
-)
+from workbench.explore import explore_fusion, explore_scaling, explore_steps, explore_timeline
+from workbench.explore.scenarios import WORKERS
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor
 from workbench.timeline import Scenario, predict, sweep
-from workbench.units import GBIT, MIB, MS, US
 
 ALPHA, BETA = 20 * US, 1 / (10 * GBIT)  # 10 Gbit/s
 

@@ -8,15 +8,12 @@ import pandas as pd
 import pytest
 from test_timeline import scenario
 
+from workbench.base.tables import EVENTS
 from workbench.costs import Affine, Link
 from workbench.fusion import OneMessage
-from workbench.iterations import collectives, iterations
-from workbench.schedules.export import as_events, chrome_trace, event, message
-from workbench.schedules.jitter import NormalJitter
-from workbench.sharded import predict_sharded
-from workbench.tables import EVENTS
-from workbench.timeline import predict
-from workbench.traces import load_run
+from workbench.timeline import NormalJitter, as_events, chrome_trace, predict, predict_sharded
+from workbench.timeline.export import event, message
+from workbench.traces import collectives, iterations, load_run
 
 # 1 ms in place of 1 s, so that times are those of a run
 LINK = {"one_worker_s": 1e-2, "backward_s": 5e-3}

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Link, Ring
-from workbench.factors import FACTORS, VARIED, factors
 from workbench.fusion import OneMessage, PerTensor
 from workbench.timeline import Scenario, predict
+from workbench.whatif import factors
+from workbench.whatif.one_at_a_time import FACTORS, VARIED
 
 SIZES, READY = [6_000_000, 1_000_000, 3_000_000], [0.02, 0.05, 0.1]
 LINK, N, T1 = Link(1e-4, 1e-9), 8, 0.2

@@ -7,17 +7,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from workbench import GBIT, MIB
 from workbench.costs import Affine, Link, Ring
-from workbench.drawing.style import COLOURS
-from workbench.figures import (
-    draw_breakdown,
-    draw_scaling,
-    draw_timeline,
-    paper,
-)
+from workbench.figures import draw_breakdown, draw_scaling, draw_timeline, paper
+from workbench.figures.style import COLOURS
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor
 from workbench.timeline import Scenario, predict, sweep
-from workbench.units import GBIT, MIB
 
 TIMELINE = pd.DataFrame(
     {

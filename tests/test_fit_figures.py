@@ -8,12 +8,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from workbench import KIB, MIB
 from workbench.costs import FlatRing, Interpolated, Link, Piecewise, Ring
-from workbench.drawing.fits import draw_fit, draw_influence, draw_qq, draw_residuals
-from workbench.drawing.style import paper
-from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.fitting.diagnostics import curves, residuals
-from workbench.units import KIB, MIB
+from workbench.figures import draw_fit, draw_influence, draw_qq, draw_residuals, paper
+from workbench.fits import curves, fit_all_reduce, fit_batch_time, residuals
 
 SIZES = np.array([1, 2, 4, 8, 16]) * MIB
 RING = Ring(Link(1e-5, 1e-9))

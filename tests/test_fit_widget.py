@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from workbench import KIB, MIB
 from workbench.costs import Link, Piecewise, Ring
-from workbench.drawing.style import paper
 from workbench.explore import explore_fit
+from workbench.explore.fits import KINDS
+from workbench.figures import paper
 from workbench.fits import fit_all_reduce, fit_collective
-from workbench.units import KIB, MIB
-from workbench.widgets.fits import KINDS
 
 SIZES = KIB * 2.0 ** np.arange(15)
 

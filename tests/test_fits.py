@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from conftest import complete
 
+from workbench import MIB
 from workbench.costs import (
     Affine,
     BatchTime,
@@ -21,7 +22,6 @@ from workbench.costs import (
 )
 from workbench.fits import fit_all_reduce, fit_batch_time, fit_collective
 from workbench.traces import load_run
-from workbench.units import MIB
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 LINK = Link(alpha=20e-6, beta=0.2e-9)

@@ -19,8 +19,8 @@ from PIL import Image
 from test_lanes import HTML as HOSTILE
 from test_lanes import two_steps
 
+from workbench import GBIT, KIB, MIB, MS, US
 from workbench.costs import Link, Ring
-from workbench.drawing.alt import describe
 from workbench.explore import (
     explore_fit,
     explore_fusion,
@@ -31,13 +31,13 @@ from workbench.explore import (
     explore_whatif,
     static_of,
 )
+from workbench.explore.pictures import drawn
+from workbench.explore.positions import in_digits, positions
+from workbench.figures import describe
 from workbench.fusion import DDPBuckets, FixedBuffer
 from workbench.timeline import Scenario
 from workbench.traces import load_run
-from workbench.units import GBIT, KIB, MIB, MS, US
 from workbench.whatif import AdaptiveFusion, FasterLink, HalfPrecision
-from workbench.widgets.pictures import drawn
-from workbench.widgets.positions import in_digits, positions
 
 RUN = ROOT / "data" / "runs" / "transformer-cpu-2"
 

@@ -17,10 +17,8 @@ from fuzz import SCRIPT, VALUES, check, loaders, mutated, seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench import files
-from workbench.iterations import iterations
-from workbench.readers import batches, source
-from workbench.traces import load_run, read_measurements
+from workbench.traces import files, iterations, load_run, read_measurements
+from workbench.traces.readers import batches, source
 
 # A fixed sample where a run must mean the same tomorrow; elsewhere each run looks further.
 SAMPLE = dict(

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from workbench.gain import BASELINES, CLAIMED, fusion_gain
-from workbench.units import MIB
+from workbench import MIB
+from workbench.validation.gain import BASELINES, CLAIMED, fusion_gain
 
 LINKS = pd.DataFrame(
     {"source": "made", "network": "net", "n_workers": [8, 8], "alpha": [0.0, 1e-3], "beta": 1e-9}

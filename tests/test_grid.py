@@ -9,8 +9,8 @@ from test_timeline import scenario
 
 from workbench.costs import Affine, HalvingDoubling, Link, Ring, Tree
 from workbench.fusion import OneMessage, PerTensor
-from workbench.schedules.grid import Grid, exposed_and_besides
 from workbench.timeline import predict, sweep
+from workbench.timeline.grid import Grid, exposed_and_besides
 
 
 @pytest.mark.parametrize("kind", [Ring, Tree, HalvingDoubling, Affine])
@@ -40,7 +40,7 @@ def test_a_cost_of_its_own_making_is_called_as_it_is():
 def test_a_long_sweep_is_cut_into_blocks_without_a_trace(monkeypatch):
     base = scenario(all_reduce=Ring(Link(0.05, 0.004)))
     whole = sweep(base, n_workers=range(1, 300), slowdown=[0.0, 0.2])
-    monkeypatch.setattr("workbench.schedules.grid._BLOCK", 50)
+    monkeypatch.setattr("workbench.timeline.grid._BLOCK", 50)
     pd.testing.assert_frame_equal(
         sweep(base, n_workers=range(1, 300), slowdown=[0.0, 0.2]), whole, check_exact=True
     )

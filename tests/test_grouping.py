@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.grouping import cycles, fewest, optimum, pack
+from workbench.fusion.grouping import cycles, fewest, optimum, pack
 
 repeatable = settings(deadline=None, derandomize=True)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from workbench import intervals
+from workbench.base import intervals
 
 CASES = range(300)
 

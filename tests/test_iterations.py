@@ -5,21 +5,20 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
+from workbench.base.tables import COLLECTIVES, EVENTS, ITERATIONS, MEASUREMENTS
 from workbench.fusion import DDPBuckets, fuse
-from workbench.iterations import (
+from workbench.timeline import schedule
+from workbench.traces import (
     all_reduces,
     collectives,
     gradients,
     gradients_by_iteration,
     iterations,
+    load_run,
     medians,
-    repeating,
-    split,
     stragglers,
 )
-from workbench.tables import COLLECTIVES, EVENTS, ITERATIONS, MEASUREMENTS
-from workbench.timeline import schedule
-from workbench.traces import load_run
+from workbench.traces.breakdown import repeating, split
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 RESNET50 = [2049000, 7875584, 6563840, 6637568, 2431040]  # float32 elements of DDP's messages

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.schedules.jitter import NormalJitter, SampleJitter
+from workbench.timeline import NormalJitter, SampleJitter
 
 repeatable = settings(deadline=None, derandomize=True)
 

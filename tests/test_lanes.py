@@ -5,11 +5,10 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench.intervals import measure
-from workbench.iterations import iterations
-from workbench.lanes import MANY, lanes
-from workbench.traces import load_run
-from workbench.units import US
+from workbench import US
+from workbench.base.intervals import measure
+from workbench.traces import iterations, lanes, load_run
+from workbench.traces.tracks import MANY
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)"
 HTML = "<img src=x onerror=alert(1)><script>alert(2)</script>"

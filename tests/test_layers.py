@@ -1,4 +1,4 @@
-"""Who may import whom: the order in workbench's docstring, and one module a heavy package."""
+"""Who may import whom: rooms on floors, no circle, doors that list what they offer."""
 
 import ast
 import re
@@ -13,43 +13,40 @@ import pytest
 import workbench
 
 PACKAGE = Path(workbench.__file__).parent
-ORDER = (
-    "units tables checks progress intervals readers files clocks cache ranks traces iterations "
-    "lanes crosscheck costs nccl fitting fits grouping policies fusion settings schedules timeline "
-    "recorded evidence scaling sharded optimum remedies whatif sensitivity draws uncertainty "
-    "pollux validation gain published study factors claims parameters notebooks drawing figures "
-    "widgets explore pages capture"
-).split()
-HEAVY = {
-    "arro3": {"cache"},
-    "statsmodels": {"fitting.estimates"},
-    "seaborn": {"drawing.timelines"},
-    "matplotlib": {"drawing", "widgets.pictures"},
-    "ipywidgets": {"widgets", "explore"},
+FLOORS = {
+    "base": 1,
+    "traces": 2, "costs": 2, "fusion": 2,
+    "fits": 3, "timeline": 3,
+    "whatif": 4,
+    "validation": 5, "capture": 5,
+    "figures": 6,
+    "explore": 7, "notebooks": 7,
+}  # fmt: skip
+HEAVY = {  # package -> rooms or modules that may import it
+    "arro3": {"traces.cache"},
+    "statsmodels": {"fits.estimates"},
+    "seaborn": {"figures.timelines"},
+    "matplotlib": {"figures", "explore.pictures"},
+    "ipywidgets": {"explore"},
     "torch": {"capture"},
-    "nbformat": {"notebooks", "pages"},
-    "nbclient": {"notebooks", "pages"},
-    "jupyter_client": {"notebooks"},
-    "papermill": {"notebooks"},
-    "nbconvert": {"pages"},
-    "latex2mathml": {"pages"},
-    "jinja2": {"pages"},
-    "bs4": {"pages"},
-}
+    **dict.fromkeys(
+        ("nbformat", "nbclient", "jupyter_client", "papermill", "nbconvert", "latex2mathml",
+         "jinja2", "bs4"), {"notebooks"}),
+}  # fmt: skip
+BASE = "workbench.base."  # what workbench itself hands on
 
 
 def sources() -> dict[str, str]:
-    """Dotted module name -> text, of every file of the package."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        found[".".join(part for part in parts if part != "__init__")] = path.read_text()
-    return found
+    """Return dotted module name -> text of every file; a package's own ends in .__init__."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {
+        ".".join(f.relative_to(PACKAGE.parent).with_suffix("").parts): f.read_text() for f in files
+    }
 
 
-def imports(module: str, text: str, is_package: bool) -> Iterator[str]:
-    """Absolute names of all that a module imports, anywhere in it, also inside functions."""
-    here = module.split(".") if is_package else module.split(".")[:-1]
+def imports(module: str, text: str) -> Iterator[str]:
+    """Yield the absolute name of all that a module imports, inside functions too."""
+    here = module.split(".")[:-1]
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -64,99 +61,123 @@ def imports(module: str, text: str, is_package: bool) -> Iterator[str]:
 
 
 def formats(texts: Mapping[str, str]) -> set[str]:
-    """The readers that are formats: those with a `read`; the others are what formats share."""
-    return {
-        module
+    """Return the readers that are formats: those with a `read`; others are what formats share."""
+    readers = {m for m in texts if m.startswith("workbench.traces.readers.")}
+    return {m for m in readers if re.search(r"^def read\(", texts[m], re.M)}
+
+
+def breaches(texts: Mapping[str, str]) -> list[str]:
+    """Return every forbidden import as `module: name, why`."""
+    known = formats(texts)
+    return [
+        f"{module}: {name}, {why}"
         for module, text in texts.items()
-        if module.startswith("workbench.readers.") and re.search(r"^def read\(", text, re.M)
-    }
+        for name in [None, *imports(module, text)]
+        if (why := _why_not(module, name, known))
+    ]
 
 
-def breaches(texts: Mapping[str, str], order: list[str] = ORDER) -> list[str]:
-    """Every import that the rules forbid, as `module: what it imports, why not`."""
-    found = []
+def _why_not(module: str, name: str | None, formats: set[str]) -> str:
+    if module == "workbench.__init__":
+        return "" if name is None or name.startswith(BASE) else "workbench hands on base only"
+    room = module.split(".")[1]
+    if room not in FLOORS:
+        return "is not a room"
+    if name is None:
+        return ""
+    if name == "an import at run time":
+        return "which no test can see"
+    if name.split(".")[0] != "workbench":
+        allowed = HEAVY.get(name.split(".")[0], {room})
+        return "" if {room, module.removeprefix("workbench.")} & allowed else "not its home"
+    used = (name.split(".") + [""])[1]
+    if used == room:
+        reads = any(f"{name}.".startswith(f"{each}.") for each in formats)
+        return "a format does not know another" if reads and module in formats else ""
+    return "" if FLOORS.get(used, 9) < FLOORS[room] else "not on a lower floor"
+
+
+def used_by(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return module -> the modules of the package that it imports, doors included."""
+    graph = {}
     for module, text in texts.items():
-        if module != "workbench" and module.split(".")[1] not in order:
-            found.append(f"{module}: has no place in the order")
-            continue
-        is_package = any(other.startswith(f"{module}.") for other in texts)
-        for name in imports(module, text, is_package):
-            why = _why_not(module, name, order, formats(texts))
-            if why:
-                found.append(f"{module}: {name}, {why}")
-    return found
+        names = set(imports(module, text))
+        names |= {name.rpartition(".")[0] for name in names if name not in texts}
+        graph[module] = {m for m in texts if m in names or m.removesuffix(".__init__") in names}
+    return graph
 
 
-def _why_not(module: str, name: str, order: list[str], formats: set[str]) -> str:
-    if module == "workbench":
-        return "workbench itself imports nothing"
-    layer, top = module.split(".")[1], name.split(".")[0]
-    if top != "workbench":
-        if name == "an import at run time":
-            return "which no test can see"
-        allowed = HEAVY.get(top, {layer})
-        here = {layer, module.removeprefix("workbench.")}
-        return "" if here & allowed else f"only {' and '.join(sorted(allowed))} may"
-    if name == "workbench" or name.split(".")[1] not in order:
-        return "has no place in the order"
-    used = name.split(".")[1]
-    if layer == used:  # parts of one package; none imports itself by way of others, see below
-        reads = any(name == each or name.startswith(f"{each}.") for each in formats)
-        return "a format is no other reader's business" if reads else ""
-    return "" if order.index(used) < order.index(layer) else "not above it"
+def test_the_docstring_draws_the_floors_that_are_enforced():
+    drawn, floor = {}, 0
+    for number, room in re.findall(r"^    (\d|) +(\w+)  +\S", workbench.__doc__, re.M):
+        floor = int(number or floor)
+        drawn[room] = floor
+    assert drawn == FLOORS
 
 
-def test_the_docstring_gives_the_order_that_is_enforced():
-    assert re.findall(r"^    (\w+)  +\S", workbench.__doc__, re.M) == ORDER
+def test_the_package_is_twelve_rooms():
+    inside = {path.name for path in PACKAGE.iterdir()} - {"__init__.py", "__pycache__"}
+    assert inside == set(FLOORS)
+    assert len(FLOORS) == 12
 
 
 def test_every_module_imports_only_what_it_may():
     assert breaches(sources()) == []
 
 
-def used_by(texts: Mapping[str, str]) -> dict[str, set[str]]:
-    """Module -> the modules of the package that it imports."""
-    graph = {}
-    for module, text in texts.items():
-        is_package = any(other.startswith(f"{module}.") for other in texts)
-        names = set(imports(module, text, is_package))
-        names |= {name.rpartition(".")[0] for name in names}
-        graph[module] = names & (set(texts) - {module})
-    return graph
-
-
 def test_no_module_imports_itself_by_way_of_others():
-    assert len(list(TopologicalSorter(used_by(sources())).static_order())) == len(sources())
+    texts = sources()
+    assert len(list(TopologicalSorter(used_by(texts)).static_order())) == len(texts)
 
 
 def test_a_circle_of_imports_is_found():
-    circle = {"workbench.fitting.a": "from .b import x", "workbench.fitting.b": "from . import a"}
+    circle = {"workbench.fits.a": "from .b import x", "workbench.fits.b": "from . import a"}
     with pytest.raises(CycleError):
         list(TopologicalSorter(used_by(circle)).static_order())
 
 
-def test_every_layer_that_has_a_file_is_seen():
-    files = {path.stem for path in PACKAGE.rglob("*.py")} - {"__init__"}
-    seen = {module.rpartition(".")[2] for module in sources() if "." in module}
-    assert files <= seen
-    assert {module.split(".")[1] for module in sources() if "." in module} == set(ORDER)
+@pytest.mark.parametrize("room", sorted(set(FLOORS) - {"base"}))
+def test_a_door_lists_exactly_what_it_imports(room):
+    tree = ast.parse((PACKAGE / room / "__init__.py").read_text())
+    imported = [a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names]
+    (listed,) = (ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign))
+    assert sorted(listed) == sorted(imported)
+    assert ast.get_docstring(tree)
+
+
+def defined() -> dict[str, list[str]]:
+    """Return each public name at the top of a module -> the modules that define it."""
+    found: dict[str, list[str]] = {}
+    for module, text in sources().items():
+        for node in ast.parse(text).body:
+            names = [getattr(node, "name", "")] if hasattr(node, "body") else []
+            if isinstance(node, ast.Assign):
+                names = [t.id for t in node.targets if isinstance(t, ast.Name)]
+            for name in names:
+                if name and not name.startswith("_"):
+                    found.setdefault(name, []).append(module)
+    return found
+
+
+def test_a_public_name_means_one_thing():
+    twice = {name: where for name, where in defined().items() if len(where) > 1}
+    assert set(twice) <= {"read", "recognises"}, twice
 
 
 ALLOWED = {
-    "workbench": '"""Nothing."""',
-    "workbench.units": "import math",
-    "workbench.readers": "",
-    "workbench.readers.kineto": "from . import shared\nfrom ..units import MS\ndef read(): ...",
-    "workbench.readers.plain": "import pandas\ndef read(): ...",
-    "workbench.readers.shared": "from .. import units",
-    "workbench.traces": "from workbench import units\nfrom .readers import kineto, plain",
-    "workbench.fitting": "",
-    "workbench.fitting.estimates": "import statsmodels.api as sm",
-    "workbench.fitting.card": "from .estimates import infer",
-    "workbench.drawing": "",
-    "workbench.drawing.timelines": "import seaborn\nfrom matplotlib import pyplot",
-    "workbench.explore": "import ipywidgets\nfrom . import figures",
-    "workbench.capture": "def record():\n    import torch\n    from .traces import load_run",
+    "workbench.__init__": "from .base.units import MS",
+    "workbench.base.units": "import math",
+    "workbench.traces.readers.kineto": "from . import shared\nfrom ...base.units import MS\n"
+    "def read(): ...",
+    "workbench.traces.readers.plain": "import pandas\ndef read(): ...",
+    "workbench.traces.readers.shared": "from ...base import units",
+    "workbench.traces.run": "from workbench.base import units\nfrom .readers import kineto, plain",
+    "workbench.fits.estimates": "import statsmodels.api as sm",
+    "workbench.fits.card": "from .estimates import infer\nfrom ..costs import Ring",
+    "workbench.timeline.from_run": "from ..traces import gradients",
+    "workbench.figures.timelines": "import seaborn\nfrom matplotlib import pyplot",
+    "workbench.explore.forecast": "import ipywidgets\nfrom .. import figures",
+    "workbench.capture.record": "def record():\n    import torch\n    from ..traces import load_run",
 }
 
 
@@ -165,41 +186,43 @@ def test_what_the_rules_allow_is_no_breach():
 
 
 @pytest.mark.parametrize(
-    ("module", "text", "why"),
+    ("module", "text"),
     [
-        ("workbench", "from .units import MS", "imports nothing"),
-        ("workbench", "import math", "imports nothing"),
-        ("workbench.units", "from . import traces", "not above it"),
-        ("workbench.units", "from .traces import Run", "not above it"),
-        ("workbench.units", "import workbench.traces", "not above it"),
-        ("workbench.units", "def late():\n    from .traces import Run", "not above it"),
-        ("workbench.traces", "if TYPE_CHECKING:\n    from .figures import save", "not above it"),
-        ("workbench.readers.plain", "from ..traces import Run", "not above it"),
-        ("workbench.readers.plain", "from .. import figures", "not above it"),
-        ("workbench.readers.plain", "from .kineto import read\ndef read(): ...", "business"),
-        ("workbench.readers.plain", "from . import kineto", "business"),
-        ("workbench.readers.shared", "import workbench.readers.kineto", "business"),
-        ("workbench.traces", "import statsmodels.api", "only fitting.estimates may"),
-        ("workbench.explore", "from seaborn import lineplot", "only drawing.timelines may"),
-        ("workbench.fits", "import matplotlib.pyplot as plt", "only drawing and widgets.pictures"),
-        ("workbench.figures", "from ipywidgets import Button", "only explore and widgets"),
-        ("workbench.timeline", "def tensor():\n    import torch", "only capture may"),
-        ("workbench.timeline", "import importlib\nimportlib.import_module('torch')", "no test"),
-        ("workbench.timeline", "__import__('torch')", "no test"),
-        ("workbench.helpers", "", "no place in the order"),
-        ("workbench.timeline", "from . import helpers", "no place in the order"),
-        ("workbench.timeline", "import workbench", "no place in the order"),
+        ("__init__", "from .traces import load_run"),
+        ("__init__", "import math"),
+        ("base.units", "from .. import traces"),
+        ("base.units", "from ..traces import Run"),
+        ("base.units", "import workbench.traces"),
+        ("base.units", "def late():\n    from ..traces import Run"),
+        ("traces.run", "if TYPE_CHECKING:\n    from ..figures import save"),
+        ("traces.readers.plain", "from ...figures import save"),
+        ("traces.readers.plain", "from .kineto import read\ndef read(): ..."),
+        ("traces.readers.plain", "from . import kineto\ndef read(): ..."),
+        ("traces.run", "from ..costs import Ring"),
+        ("timeline.scenario", "from ..fits import Fit"),
+        ("traces.run", "import statsmodels.api"),
+        ("explore.fits", "from seaborn import lineplot"),
+        ("fits.card", "import matplotlib.pyplot as plt"),
+        ("figures.runs", "from ipywidgets import Button"),
+        ("timeline.queues", "def tensor():\n    import torch"),
+        ("timeline.queues", "import importlib\nimportlib.import_module('torch')"),
+        ("timeline.queues", "__import__('torch')"),
+        ("timeline.queues", "from .. import helpers"),
+        ("timeline.queues", "import workbench"),
+        ("helpers", ""),
     ],
 )
-def test_a_forbidden_import_is_a_breach(module, text, why):
-    (breach,) = breaches(ALLOWED | {module: text})
-    assert breach.startswith(f"{module}:")
-    assert why in breach
+def test_a_forbidden_import_is_a_breach(module, text):
+    (breach,) = breaches(ALLOWED | {f"workbench.{module}": text})
+    assert breach.startswith(f"workbench.{module}:")
 
 
-def test_loading_traces_brings_in_no_heavy_package():
-    code = "import sys, workbench.traces; print(*{name.split('.')[0] for name in sys.modules})"
+@pytest.mark.parametrize(
+    ("room", "absent"),
+    [("traces", set(HEAVY)), ("fits", {"workbench.traces", "matplotlib", "torch", "ipywidgets"})],
+)
+def test_loading_a_room_brings_in_nothing_it_does_not_need(room, absent):
+    code = f"import sys, workbench.{room}; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert "workbench" in loaded
-    assert loaded.isdisjoint(HEAVY)
+    assert f"workbench.{room}" in run.stdout.split()
+    assert absent.isdisjoint(run.stdout.split())

@@ -18,8 +18,8 @@ from test_lanes import two_steps
 from test_timeline import scenario as by_hand
 
 from workbench import figures
-from workbench.drawing.looks import FAULTS, _box, faults
-from workbench.figures import paper
+from workbench.figures import faults, paper
+from workbench.figures.legibility import FAULTS, _box
 from workbench.fits import fit_all_reduce
 from workbench.timeline import predict
 from workbench.traces import load_run

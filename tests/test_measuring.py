@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import MIB
 from workbench.costs import FlatRing, Interpolated, Link, Piecewise, Ring
-from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.fitting.measuring import next_measurement
-from workbench.units import MIB
+from workbench.fits import fit_all_reduce, fit_batch_time, next_measurement
 
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 SIZES = [2**k for k in range(10, 29, 2)]

@@ -7,7 +7,7 @@ import weakref
 import pytest
 from bench_explore import explorers, figures_alive, moved
 
-from workbench.widgets.memory import swept
+from workbench.explore.pictures import swept
 
 WIDGETS = dict(explorers())
 

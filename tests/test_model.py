@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor, fuse
-from workbench.iterations import collectives, gradients_by_iteration, iterations
-from workbench.schedules.jitter import NormalJitter, SampleJitter
-from workbench.timeline import Scenario, last_end, predict, schedule, sweep
-from workbench.traces import load_run
+from workbench.timeline import NormalJitter, SampleJitter, Scenario, predict, schedule, sweep
+from workbench.timeline.queues import last_end
+from workbench.traces import collectives, gradients_by_iteration, iterations, load_run
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"

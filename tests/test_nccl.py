@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench import nccl
-from workbench.nccl import NcclTuner
+from workbench.costs import NcclTuner, nccl
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 NODES = {

@@ -14,11 +14,10 @@ from papermill.translators import PythonTranslator
 from run_notebooks import NOTEBOOKS, execute
 from test_lanes import HTML, two_steps
 
-from workbench.figures import rebuild
 from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets
-from workbench.recorded import scenario_of
-from workbench.timeline import predict
+from workbench.notebooks import rebuild
+from workbench.timeline import predict, scenario_of
 from workbench.traces import load_run, read_measurements
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))

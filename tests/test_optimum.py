@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import MIB, MS
 from workbench.costs import Affine, Link, Ring
 from workbench.fits import fit_all_reduce
 from workbench.fusion import (
@@ -24,10 +25,9 @@ from workbench.fusion import (
     fuse,
     partition,
 )
-from workbench.optimum import headroom, loss_curve, optimal, optimal_fusion, recommend
-from workbench.settings import variations
+from workbench.fusion.frameworks import variations
 from workbench.timeline import Scenario, predict
-from workbench.units import MIB, MS
+from workbench.whatif import headroom, loss_curve, optimal, optimal_fusion, recommend
 
 V100 = Path(__file__).parents[1] / "data" / "published" / "v100_backward_trace.csv"
 

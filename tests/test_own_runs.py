@@ -13,10 +13,9 @@ from test_notebooks import said as all_said
 
 from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, FixedBuffer
-from workbench.optimum import headroom
-from workbench.recorded import scenario_of
-from workbench.timeline import predict
+from workbench.timeline import predict, scenario_of
 from workbench.traces import load_run, read_measurements
+from workbench.whatif import headroom
 
 pytestmark = pytest.mark.slow
 HTML = "html.parser"

@@ -15,10 +15,10 @@ from driver import pdf_faults
 from lab_server import chromium, watched
 from run_notebooks import NOTEBOOKS
 
-from workbench.drawing.venues import VENUES
-from workbench.pages import write_pages
-from workbench.pages.__main__ import main
-from workbench.pages.markup import rendered
+from workbench.figures import VENUES
+from workbench.notebooks.__main__ import main
+from workbench.notebooks.markup import rendered
+from workbench.notebooks.pages import write_pages
 
 ARTEFACTS = Path(__file__).parent / "artefacts"
 QUESTION = "# Does *it* scale?\n\n**Answer: yes, $T_1 / T_n$ is 1.**\n\nMore of it."

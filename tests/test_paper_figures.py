@@ -9,10 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from workbench.claims import CLAIMS
 from workbench.costs import Link, Piecewise, Ring
-from workbench.drawing.labels import KNOWN, apart, looks
-from workbench.factors import VARIED, factors
 from workbench.figures import (
     VENUES,
     draw_adaptive,
@@ -29,11 +26,14 @@ from workbench.figures import (
     paper,
     remark,
 )
+from workbench.figures.labels import KNOWN, apart, looks
 from workbench.fits import fit_all_reduce
 from workbench.fusion import FixedBuffer, OneMessage, PerTensor
-from workbench.gain import GAIN
-from workbench.optimum import loss_curve, optimal
 from workbench.timeline import Scenario, predict
+from workbench.validation.claims import CLAIMS
+from workbench.validation.gain import GAIN
+from workbench.whatif import factors, loss_curve, optimal
+from workbench.whatif.one_at_a_time import VARIED
 
 MS = 1e-3
 

@@ -8,7 +8,7 @@ from run_notebooks import NOTEBOOKS, execute
 
 from workbench.figures import VENUES
 from workbench.notebooks import CellExecutionError
-from workbench.published import CAPTIONS
+from workbench.validation.published import CAPTIONS
 
 PATH = NOTEBOOKS / "06-paper-figures.ipynb"
 POINTS = 72  # of PDF, an inch

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.parameters import defaults, settle
+from workbench.notebooks import defaults, settle
 
 
 def cell(**injected):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import MIB, MS
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import (
     DDPBuckets,
@@ -22,7 +23,6 @@ from workbench.fusion import (
     fuse,
 )
 from workbench.timeline import Scenario, predict
-from workbench.units import MIB, MS
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 T1 = {"resnet50": 0.128086, "resnet101": 0.192006, "vgg16": 0.194524}  # s, NetAI 2020, V100
@@ -322,7 +322,7 @@ def test_ticks_that_see_the_devices_clock_would_send_three_times_as_many():
 
 def test_the_host_of_a_public_trace_takes_half_the_time_of_backward(shared):
     # where the default host_share comes from: ResNet-50 on a V100, one file of six iterations
-    from workbench.iterations import gradients as gradients_of
+    from workbench.traces import gradients as gradients_of
     from workbench.traces import load_run
 
     run = load_run(shared / "traces" / "kineto" / "old-format-resnet50")

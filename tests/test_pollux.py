@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import MIB
 from workbench.costs import Link, Ring
 from workbench.fusion import DDPBuckets, fuse
-from workbench.pollux import (
+from workbench.timeline import NormalJitter, Scenario, predict
+from workbench.validation.cells import evenly_ready, one_link_or_own, summary, validate_pollux
+from workbench.validation.pollux import (
     Cluster,
     Placed,
     PolluxModel,
@@ -16,10 +19,6 @@ from workbench.pollux import (
     fit_pollux,
     parameters,
 )
-from workbench.schedules.jitter import NormalJitter
-from workbench.timeline import Scenario, predict
-from workbench.units import MIB
-from workbench.validation import evenly_ready, one_link_or_own, summary, validate_pollux
 
 DATA = Path(__file__).parents[1] / "data"
 MODELS = {"imagenet": "resnet50", "bert": "bert_base", "cifar10": "resnet18"}

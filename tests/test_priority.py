@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import MIB
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor, Plan
-from workbench.remedies.priority import predict_priority
-from workbench.schedules.jitter import NormalJitter
-from workbench.timeline import Scenario, predict
-from workbench.units import MIB
+from workbench.timeline import NormalJitter, Scenario, predict
+from workbench.whatif import predict_priority
 
 
 def scenario(**changes) -> Scenario:

@@ -1,6 +1,6 @@
 """Bars of progress: all items pass, and nothing is drawn where none is wanted."""
 
-from workbench.progress import bar
+from workbench.base.progress import bar
 
 
 def test_every_item_passes_with_or_without_a_bar(monkeypatch, capsys):

@@ -8,8 +8,9 @@ import pytest
 
 from workbench.costs import Link, Ring
 from workbench.fusion import PerTensor
-from workbench.gain import BASELINES
-from workbench.published import (
+from workbench.timeline import predict
+from workbench.validation.gain import BASELINES
+from workbench.validation.published import (
     CAPTIONS,
     CURVES,
     caption,
@@ -23,7 +24,6 @@ from workbench.published import (
     scaling_curves,
     scenarios,
 )
-from workbench.timeline import predict
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.schedules.queues import after_backward, beyond_compute, idle, schedule, share, slowed
+from workbench.timeline import schedule
+from workbench.timeline.queues import after_backward, beyond_compute, idle, share, slowed
 
 repeatable = settings(deadline=None, derandomize=True)
 

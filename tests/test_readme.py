@@ -13,28 +13,18 @@ import pytest
 from matplotlib.image import imread
 from run_notebooks import execute
 
-from workbench import (
-    claims,
-    factors,
-    gain,
-    optimum,
-    published,
-    scaling,
-    sensitivity,
-    study,
-    tables,
-    uncertainty,
-    validation,
-    whatif,
-)
-from workbench.drawing import rebuilding
-from workbench.iterations import gradients
-from workbench.readers.columns import named
-from workbench.schedules import explain
-from workbench.timeline import sweep
-from workbench.traces import load_run
-from workbench.widgets.base import Explorer
-from workbench.widgets.static import Static
+from workbench import validation, whatif
+from workbench.base import tables
+from workbench.explore.explorer import Explorer
+from workbench.explore.static import Static
+from workbench.notebooks import rebuilding
+from workbench.timeline import explain, scaling, sweep
+from workbench.traces import gradients, load_run
+from workbench.traces.readers.columns import named
+from workbench.validation import claims, gain, published, study
+from workbench.whatif import elasticities as sensitivity
+from workbench.whatif import one_at_a_time as factors
+from workbench.whatif import optimum, uncertainty
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

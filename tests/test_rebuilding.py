@@ -10,9 +10,9 @@ import nbformat
 import pandas as pd
 import pytest
 
-from workbench.drawing.rebuilding import REBUILT, _compared, _saved
-from workbench.figures import rebuild
-from workbench.notebooks import execute
+from workbench.notebooks import rebuild
+from workbench.notebooks.execution import execute
+from workbench.notebooks.rebuilding import REBUILT, _compared, _saved
 
 PARAMETERS = """
 from pathlib import Path

@@ -19,9 +19,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from workbench.drawing.provenance import REPOSITORY, by_name, commit, found, relative
-from workbench.drawing.receipts import save
-from workbench.figures import describe, draw_scaling, paper
+from workbench.figures import describe, draw_scaling, paper, save
+from workbench.figures.provenance import REPOSITORY, by_name, commit, found, relative
 
 PGF = {"pgf"} if shutil.which("pdflatex") else set()
 SCALING = pd.DataFrame(

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
+from workbench import Absent, or_why
+from workbench.base.tables import GRADIENTS
 from workbench.costs import Link, Ring
 from workbench.fusion import DDPBuckets, OneMessage
-from workbench.iterations import gradients, iterations
-from workbench.recorded import Absent, one_worker, or_why, plain_iterations, scenario_of, sizes_of
-from workbench.tables import GRADIENTS
-from workbench.timeline import predict
-from workbench.traces import load_run
+from workbench.timeline import one_worker, predict, scenario_of, sizes_of
+from workbench.timeline.from_run import plain_iterations
+from workbench.traces import gradients, iterations, load_run
 
 RUNS = ROOT / "data" / "runs"
 COST = Ring(Link(10e-6, 1e-9))

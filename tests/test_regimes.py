@@ -23,7 +23,7 @@ from workbench.costs import (
     Tree,
 )
 from workbench.fits import fit_all_reduce, fit_collective
-from workbench.fitting.regimes import _Blocks, find_breaks, node_boundary, shaped, tangent
+from workbench.fits.regimes import _Blocks, find_breaks, node_boundary, shaped, tangent
 
 LINK, INSIDE = Link(alpha=20e-6, beta=0.2e-9), Link(5e-6, 0.05e-9)
 SIZES = [2 ** (k / 2) for k in range(10, 57)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.schedules.replay import COMPUTE, Task, replay
+from workbench.timeline.replay import COMPUTE, Task, replay
 
 repeatable = settings(deadline=None, derandomize=True)
 

@@ -9,12 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from test_lanes import HTML, two_steps
 
-from workbench.drawing.runs import LABELS
-from workbench.drawing.style import COLOURS, HATCHES
+from workbench import US
 from workbench.figures import draw_run
-from workbench.lanes import lanes
-from workbench.traces import load_run
-from workbench.units import US
+from workbench.figures.runs import LABELS
+from workbench.figures.style import COLOURS, HATCHES
+from workbench.traces import lanes, load_run
 
 
 @pytest.fixture

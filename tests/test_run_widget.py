@@ -9,10 +9,9 @@ import pytest
 from conftest import ROOT
 from test_lanes import HTML, two_steps
 
+from workbench import format_seconds
 from workbench.explore import explore_run
-from workbench.iterations import iterations
-from workbench.traces import load_run
-from workbench.units import format_seconds
+from workbench.traces import iterations, load_run
 
 
 @pytest.fixture(scope="module")

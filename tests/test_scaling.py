@@ -9,8 +9,8 @@ from test_timeline import scenario
 
 from workbench.costs import BatchTime, Link, Ring
 from workbench.fusion import DDPBuckets
-from workbench.scaling import SCALING, beside_measured, strong_scaling, weak_scaling, with_compute
-from workbench.timeline import predict
+from workbench.timeline import beside_measured, predict, strong_scaling, weak_scaling
+from workbench.timeline.scaling import SCALING, with_compute
 
 COUNTS = [1, 2, 4, 16]
 

@@ -7,20 +7,11 @@ import pandas as pd
 import pytest
 from test_timeline import scenario
 
-from workbench import policies
-from workbench.costs import Affine, Interpolated, Link, Ring
-from workbench.fusion import FixedBuffer, HorovodFusion
-from workbench.remedies.adjusted import Adjusted
-from workbench.schedules.jitter import NormalJitter
-from workbench.schedules.scenario import (
-    _POLICIES,
-    Scenario,
-    host_launches,
-    seconds_alone,
-    seconds_late,
-)
+from workbench.costs import Adjusted, Affine, Interpolated, Link, Ring
+from workbench.fusion import FixedBuffer, HorovodFusion, policies
+from workbench.timeline import NormalJitter, Scenario, predict, sweep
 from workbench.timeline import Scenario as OfTimeline
-from workbench.timeline import predict, sweep
+from workbench.timeline.scenario import _POLICIES, host_launches, seconds_alone, seconds_late
 
 
 def test_a_scenario_is_the_same_wherever_it_is_imported_from():

@@ -7,7 +7,7 @@ from conftest import SHARED
 
 from workbench.costs import FlatRing, Interpolated, Link, Ring
 from workbench.fits import fit_all_reduce
-from workbench.fitting.screening import screen, strays
+from workbench.fits.screening import screen, strays
 
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 SIZES = np.array([2.0**k for k in range(2, 29)])

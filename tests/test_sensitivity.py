@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import KIB
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce
 from workbench.fusion import (
@@ -16,10 +17,9 @@ from workbench.fusion import (
     OneMessage,
     PerTensor,
 )
-from workbench.sensitivity import SENSITIVITY, sensitivity
 from workbench.timeline import Scenario, predict
-from workbench.units import KIB
-from workbench.whatif import Compression, FasterLink, Together
+from workbench.whatif import Compression, FasterLink, Together, sensitivity
+from workbench.whatif.elasticities import SENSITIVITY
 
 MB = 1_000_000
 

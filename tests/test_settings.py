@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import MIB
 from workbench.fusion import (
     DDPBuckets,
     DeepSpeedBuckets,
@@ -18,8 +19,7 @@ from workbench.fusion import (
     Plan,
     fuse,
 )
-from workbench.settings import as_given, cap_list, phases, variations
-from workbench.units import MIB
+from workbench.fusion.frameworks import as_given, cap_list, phases, variations
 
 repeatable = settings(deadline=None, derandomize=True)
 

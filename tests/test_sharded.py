@@ -11,10 +11,9 @@ from test_timeline import scenario
 
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import DDPBuckets, OneMessage, fuse
-from workbench.iterations import collectives, iterations
-from workbench.schedules.jitter import NormalJitter
-from workbench.sharded import KINDS, predict_sharded
-from workbench.timeline import predict
+from workbench.timeline import NormalJitter, predict, predict_sharded
+from workbench.timeline.sharded import KINDS
+from workbench.traces import collectives, iterations
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 

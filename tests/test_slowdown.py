@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.fitting.slowdown import fit_slowdown
-from workbench.tables import EVENTS
+from workbench.base.tables import EVENTS
+from workbench.fits import fit_slowdown
 
 NAMES = ["gemm", "conv", "norm", "relu"]
 

@@ -12,7 +12,7 @@ from lab_server import chromium
 from PIL import Image
 from playwright.sync_api import expect
 
-from workbench.widgets.static import Axis, Cell, palette, static_page
+from workbench.explore.static import Axis, Cell, palette, static_page
 
 HOSTILE = """"><script>window.hit = 1</script><img src=x onerror="window.hit=1">'\n</script>"""
 

@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from test_timeline import scenario
 
-from workbench.drawing.steps import draw_step
+from workbench.figures import draw_step
 from workbench.timeline import predict
 
 # messages 1 to 3, 3 to 6 and 6 to 10 s; ready at 1, 2 and 4 s; backward ends at 5 s

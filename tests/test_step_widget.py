@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import GBIT, MIB, MS, US
 from workbench.costs import Link, Ring
 from workbench.explore import explore_steps
 from workbench.fusion import DDPBuckets, OneMessage, PerTensor
 from workbench.timeline import Scenario, predict
-from workbench.units import GBIT, MIB, MS, US
 
 
 @pytest.fixture

@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 import study
 
-from workbench.gain import GAIN
-from workbench.study import (
+from workbench.base.tables import check
+from workbench.validation.cells import VALIDATION
+from workbench.validation.gain import GAIN
+from workbench.validation.study import (
     CELLS,
     PROFILES,
     Study,
@@ -31,12 +33,10 @@ from workbench.study import (
     speedups,
     without_overlap,
 )
-from workbench.study import scenario as scenario_of
-from workbench.tables import check
-from workbench.validation import VALIDATION
+from workbench.validation.study import scenario as scenario_of
 
 SHIPPED = Path(__file__).parents[1] / "data" / "runs" / "study"
-SCRIPT = Path(__file__).with_name("study.py")
+SCRIPT = Path(study.__file__)
 # Two gradients of 0.1 s on the wire each, ready at 0.1 and 0.2 s of a backward of 0.2 s; T1 0.3 s,
 # the wrapper's 0.01 s. Each alone: the second ends 0.1 s after backward. In one: 0.2 s after it.
 APART_S, TOGETHER_S = 0.3 + 0.1 + 0.01, 0.3 + 0.2 + 0.01

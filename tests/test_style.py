@@ -12,20 +12,18 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from workbench.drawing.style import (
+from workbench import GIB, KIB, MIB
+from workbench.figures import VENUES, draw_models, draw_scaling, faults, paper
+from workbench.figures.style import (
     COLOURS,
     HATCHES,
     check_axes,
     cues,
     filled,
-    paper,
     shades,
     size_axis,
     time_axis,
 )
-from workbench.drawing.venues import VENUES
-from workbench.figures import draw_models, draw_scaling, faults
-from workbench.units import GIB, KIB, MIB
 
 
 def lightness(colour) -> float:

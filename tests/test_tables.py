@@ -4,7 +4,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workbench.tables import EVENTS, GRADIENTS, LEDGER, check
+from workbench.base.tables import EVENTS, GRADIENTS, LEDGER, check
 from workbench.traces import Run
 
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.base.tables import EVENTS, TIMELINE
 from workbench.costs import Affine, Link, Ring, Tree
 from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor
-from workbench.iterations import collectives, iterations
-from workbench.schedules.jitter import NormalJitter
-from workbench.schedules.scenario import FIELDS as scenario_fields
-from workbench.tables import EVENTS, TIMELINE
-from workbench.timeline import Scenario, last_end, predict, schedule, sweep
+from workbench.timeline import NormalJitter, Scenario, predict, schedule, sweep
+from workbench.timeline.queues import last_end
+from workbench.timeline.scenario import FIELDS as scenario_fields
+from workbench.traces import collectives, iterations
 
 repeatable = settings(deadline=None, derandomize=True)
 

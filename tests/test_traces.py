@@ -15,11 +15,17 @@ import pandas as pd
 import pytest
 from conftest import ROOT, complete, launched
 
-from workbench.iterations import iterations
-from workbench.ranks import read_file
-from workbench.readers import source
-from workbench.tables import EVENTS, LEDGER, MEASUREMENTS
-from workbench.traces import add_sizes, load_run, read_events, read_measurements, read_totals
+from workbench.base.tables import EVENTS, LEDGER, MEASUREMENTS
+from workbench.traces import (
+    add_sizes,
+    iterations,
+    load_run,
+    read_events,
+    read_measurements,
+    read_totals,
+)
+from workbench.traces.ranks import read_file
+from workbench.traces.readers import source
 
 STEP = complete("user_annotation", "ProfilerStep#1", 100, 1000)
 WORK = [STEP, *launched("gemm", 200, 300, launch_ts=150, correlation=1)]

@@ -6,14 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench import GBIT, KIB, MIB
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
 from workbench.fits import fit_all_reduce, fit_batch_time
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion, OneMessage, PerTensor
-from workbench.schedules.jitter import NormalJitter
-from workbench.timeline import Scenario, predict
-from workbench.uncertainty import BAND, band, extrapolation, knee, knee_range, untimed_sizes
-from workbench.units import GBIT, KIB, MIB
-from workbench.whatif import Compression, FasterLink, Together
+from workbench.timeline import NormalJitter, Scenario, predict
+from workbench.whatif import (
+    Compression,
+    FasterLink,
+    Together,
+    band,
+    extrapolation,
+    knee,
+    knee_range,
+    untimed_sizes,
+)
+from workbench.whatif.uncertainty import BAND
 
 TRUTH = Ring(Link(50e-6, 1 / (25 * GBIT)))
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from workbench.units import GBIT, GIB, KIB, MIB, MS, US, format_bytes, format_seconds
+from workbench import GBIT, GIB, KIB, MIB, MS, US, format_bytes, format_seconds
 
 
 def test_links_are_decimal_and_sizes_binary():

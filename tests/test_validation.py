@@ -9,7 +9,7 @@ import pytest
 from workbench.costs import Affine, Link, Ring
 from workbench.fusion import MergedGradients, OneMessage, PerTensor
 from workbench.timeline import Scenario, predict
-from workbench.validation import (
+from workbench.validation.cells import (
     VALIDATION,
     evenly_ready,
     logged_links,

@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.drawing.validation import draw_gain, draw_parity
-from workbench.gain import GAIN
-from workbench.validation import VALIDATION
+from workbench.figures import draw_gain, draw_parity
+from workbench.validation.cells import VALIDATION
+from workbench.validation.gain import GAIN
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from workbench.drawing.style import COLOURS
-from workbench.drawing.vision import VISIONS, alike, difference, seen
+from workbench.figures.distinct import VISIONS, alike, difference, seen
+from workbench.figures.style import COLOURS
 
 RED_GREEN = ("#D62728", "#2CA02C")  # of a much used palette, known to be confused
 

@@ -8,18 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench import whatif
-from workbench.costs import Affine, BatchTime, Link, Ring
+from workbench import GBIT, MIB, MS, whatif
+from workbench.costs import Adjusted, Affine, BatchTime, Link, Ring
 from workbench.fusion import DDPBuckets, FixedBuffer, HorovodFusion, OneMessage, PerTensor
-from workbench.iterations import iterations
-from workbench.optimum import headroom
-from workbench.schedules.jitter import NormalJitter
-from workbench.timeline import Scenario, predict, sweep
-from workbench.units import GBIT, MIB, MS
+from workbench.timeline import NormalJitter, Scenario, predict, sweep
+from workbench.traces import iterations
 from workbench.whatif import (
     Accumulation,
     AdaptiveFusion,
-    Adjusted,
     Compression,
     FasterCompute,
     FasterLink,
@@ -35,6 +31,7 @@ from workbench.whatif import (
     ablate,
     catalogue,
     compare,
+    headroom,
     predict_with,
 )
 

@@ -21,7 +21,7 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
-from workbench.capture.convolutional import ResNet50
+from workbench.capture.models import ResNet50
 
 BATCH, IMAGE_SIZE, WARM_UP, ITERATIONS = 8, 96, 4, 3
 

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from workbench.readers import batches
-from workbench.readers.batches import Batches
+from workbench.traces.readers import batches
+from workbench.traces.readers.batches import Batches
 
 EVENTS = [
     {"ph": "X", "name": f"k{i}", "ts": i, "args": {"a": [{"b": "},{"}, {"c": "é]}"}]}}

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from workbench.readers.collectives import (
+from workbench.traces.readers.collectives import (
     added,
     checked,
     collective,

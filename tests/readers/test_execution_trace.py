@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from conftest import complete
 
-from workbench.readers import execution_trace as et
-from workbench.readers import kineto
-from workbench.readers.source import Source
 from workbench.traces import load_run
+from workbench.traces.readers import execution_trace as et
+from workbench.traces.readers import kineto
+from workbench.traces.readers.source import Source
 
 
 def tensor(n, each=4):

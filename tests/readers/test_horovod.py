@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from workbench.iterations import collectives
-from workbench.readers import horovod
-from workbench.readers.source import Source
+from workbench.traces import collectives
+from workbench.traces.readers import horovod
+from workbench.traces.readers.source import Source
 
 US = 1e-6
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import complete, launched
 
-from workbench.readers import batches, kineto
+from workbench.traces.readers import batches, kineto
 
 STEP = complete("user_annotation", "ProfilerStep#7", 100, 1000)
 GEMM = complete("kernel", "gemm", 200, 300, tid=7, stream=7, correlation=1)

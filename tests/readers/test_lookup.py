@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.readers import kineto, nccl_tests, osu, plain
-from workbench.readers.lookup import read, recognises
+from workbench.traces.readers import kineto, nccl_tests, osu, plain
+from workbench.traces.readers.lookup import read, recognises
 
 HEADER = "size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s)\n"
 # busbw = 2(n-1)/n size/time with n = 8, rounded as nccl-tests prints it.

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from workbench.readers import mxnet
-from workbench.readers.source import Source
+from workbench.traces.readers import mxnet
+from workbench.traces.readers.source import Source
 
 
 def lane(pid, name):

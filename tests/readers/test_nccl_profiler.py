@@ -5,8 +5,8 @@ import json
 import pandas as pd
 import pytest
 
-from workbench.readers import nccl_profiler
-from workbench.readers.source import Source
+from workbench.traces.readers import nccl_profiler
+from workbench.traces.readers.source import Source
 
 BEGAN = 9270729858767  # us since boot: as a float64 it would be a ns off
 LIFE = {"type": "ProfilerLifecycle", "commId": 99, "details": {"nranks": 4}}

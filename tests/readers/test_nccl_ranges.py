@@ -6,8 +6,8 @@ import struct
 import pandas as pd
 import pytest
 
-from workbench.readers import nccl_ranges
-from workbench.readers.nsys import _connect, _tables
+from workbench.traces.readers import nccl_ranges
+from workbench.traces.readers.nsys import _connect, _tables
 
 THREAD = (5 << 24) + 3  # process 5, thread 3
 # schema -> (name, type, offset), as in NVTX_PAYLOAD_SCHEMA_ENTRIES written by NCCL 2.25.1

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.readers import kineto, lookup, osu, plain
-from workbench.readers.nccl_tests import read, recognises
-from workbench.tables import MEASUREMENTS
+from workbench.base.tables import MEASUREMENTS
+from workbench.traces.readers import kineto, lookup, osu, plain
+from workbench.traces.readers.nccl_tests import read, recognises
 
 RANKS = """\
 #   Rank  0 Pid  1 on nodeA device  0 [0x07] Some GPU

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.readers import nsys
-from workbench.readers.source import Source
+from workbench.traces.readers import nsys
+from workbench.traces.readers.source import Source
 
 PID_A, PID_B = 5 << 24, 6 << 24  # serialised process ids: the low 24 bits are the thread's
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

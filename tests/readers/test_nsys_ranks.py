@@ -5,8 +5,9 @@ import sqlite3
 import pandas as pd
 import pytest
 
-from workbench.readers import nsys, nsys_ranks
-from workbench.readers.source import Source
+from workbench.traces.readers import nsys
+from workbench.traces.readers import nsys as nsys_ranks
+from workbench.traces.readers.source import Source
 
 NOTHING = {"environment": {}, "options": {}, "host": ""}
 

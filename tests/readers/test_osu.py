@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.readers import kineto, lookup, nccl_tests, plain
-from workbench.readers.osu import read, recognises
-from workbench.tables import MEASUREMENTS
+from workbench.base.tables import MEASUREMENTS
+from workbench.traces.readers import kineto, lookup, nccl_tests, plain
+from workbench.traces.readers.osu import read, recognises
 
 TITLE = "# OSU MPI-CUDA Allreduce Latency Test v5.8\n"
 COLUMNS = "# Size       Avg Latency(us)\n"

@@ -1,4 +1,4 @@
-from workbench.readers.pairs import Pairs
+from workbench.traces.readers.pairs import Pairs
 
 
 def ended(*steps):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.readers.plain import from_table, read, recognises
-from workbench.tables import MEASUREMENTS
+from workbench.base.tables import MEASUREMENTS
+from workbench.traces.readers.plain import from_table, read, recognises
 
 TEXT = "# a comment\nop,n_workers,n_nodes,nbytes,seconds,note\nall_reduce,2,1,1024,1e-3,x\n"
 DTYPES = {

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from workbench.intervals import measure, union
-from workbench.readers import tensorflow
-from workbench.readers.source import Source
+from workbench.base.intervals import measure, union
+from workbench.traces.readers import tensorflow
+from workbench.traces.readers.source import Source
 
 HOST, ALL, ONE, COPIES, COPY_STREAM, OTHER_GPU = range(1, 7)
 LANES = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workbench.readers import totals
-from workbench.readers.source import Source
+from workbench.traces.readers import totals
+from workbench.traces.readers.source import Source
 
 NVPROF = """==12== NVPROF is profiling process 12, command: python t.py
 step 1 loss=0.3, done

@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..checks import check_callable, shown
+from ..base.checks import check_callable, shown
+from ..base.units import MIB
 from ..fusion import Plan
-from ..settings import cap_list
-from ..units import MIB
+from ..fusion.frameworks import cap_list
 from .hooks import check_trained, trained
 from .planned import Planned, is_planned
 from .plans import Messages, grouped, in_order, table_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..checks import count
+from ..base.checks import count
 from .folder import Table, rows_of
 from .machine import machine
 from .training import Times, Training

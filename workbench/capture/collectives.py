@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from tqdm.auto import tqdm
 
-from ..checks import count, numbers, shown
-from ..units import KIB, MIB
-from .clock import Clock
+from ..base.checks import count, numbers, shown
+from ..base.units import KIB, MIB
 from .folder import Folder, Table, rows_of
+from .hooks import Clock
 from .workers import Workers, current
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather")

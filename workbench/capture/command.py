@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from ..optimum import recommend
-from ..units import KIB, MIB
+from ..base.units import KIB, MIB
+from ..whatif import recommend
 from .batches import sweep_batches
 from .collectives import OPS, sweep_collectives
 from .comparing import compared

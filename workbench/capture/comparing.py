@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..checks import above_0, count, shown
+from ..base.checks import above_0, count, shown
 from ..fusion import Plan
 from ..timeline import Scenario, predict
 from .collectives import interval

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..base.units import MIB
 from ..costs import Interpolated
 from ..fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
-from ..optimum import optimal
 from ..timeline import Scenario, predict
 from ..traces import read_measurements
-from ..units import MIB
+from ..whatif import optimal
 from .folder import rows_of
 from .wrapping import wrapper_s
 

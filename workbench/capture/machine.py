@@ -8,7 +8,7 @@ from importlib import metadata
 
 import torch
 
-from ..units import format_bytes
+from ..base.units import format_bytes
 from .workers import Workers
 
 

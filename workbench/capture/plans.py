@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ..checks import shown
+from ..base.checks import shown
+from ..base.units import MIB
 from ..fusion import FixedBuffer, OneMessage, PerTensor, Plan, Timed, check_gradients, fuse
-from ..units import MIB
 from .folder import written
 from .hooks import sizes
 

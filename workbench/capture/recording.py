@@ -7,14 +7,13 @@ from pathlib import Path
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..checks import count, shown
+from ..base.checks import count, shown
 from .apply import messages_of
 from .folder import Folder, Table, rows_of
 from .hooks import check_trained, ready_marks, sizes, trained
 from .plans import grouped, in_order, write_messages
-from .tracing import WARM_UP as PROFILER_WARM_UP
-from .tracing import traced
-from .training import Times, Training
+from .training import WARM_UP as PROFILER_WARM_UP
+from .training import Times, Training, traced
 from .workers import Workers, current
 from .workloads import Workload
 

@@ -1,19 +1,22 @@
 """One iteration of training, timed in its parts."""
 
+import gzip
+import json
+import os
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import record_function
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from ..checks import shown
+from ..base.checks import shown
 from .apply import apply_plan
-from .clock import Clock
-from .hooks import check_trained, ready_marks, trained
+from .hooks import Clock, check_trained, ready_marks, trained
 from .workers import Workers
 from .workloads import Workload
 
@@ -154,3 +157,48 @@ def _called(model: nn.Module, inputs):
         return model(**inputs)
     # Not of its kinds: those with names have become plain in _moved, and others are one input.
     return model(*inputs) if type(inputs) is tuple else model(inputs)
+
+
+WARM_UP = 2  # iterations; the first ones under the profiler are slower
+# What a trace says of the machine or the person (host_name, traceName with its path) stays out.
+_KEYS = (
+    "schemaVersion",
+    "deviceProperties",
+    "record_shapes",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "traceEvents",
+)
+
+
+def traced(training: Training, iterations: int, marks: list, path: Path) -> list[Times]:
+    """Profile a few iterations, write their trace, and return their times; marks are theirs.
+
+    A Chrome trace as torch writes it, with shapes, packed; without the names of host and files.
+    """
+    activities = [ProfilerActivity.CPU]
+    if training.clock.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    plan = schedule(wait=0, warmup=WARM_UP, active=iterations, repeat=1)
+    times = []
+    with profile(activities=activities, schedule=plan, record_shapes=True, acc_events=True) as p:
+        for number in range(WARM_UP + iterations):
+            if number == WARM_UP:
+                marks.clear()
+            times.append(training.iterate(marks))
+            p.step()
+    _write(p, path)
+    return times[WARM_UP:]
+
+
+def _write(profiled: profile, path: Path) -> None:
+    raw = path.with_suffix(".raw")
+    profiled.export_chrome_trace(str(raw))
+    trace = json.loads(raw.read_text(encoding="utf-8"))
+    trace = {key: trace[key] for key in _KEYS if key in trace}
+    trace.setdefault("distributedInfo", {"rank": 0, "world_size": 1})  # torch omits it for one
+    # mtime=0 and no name in the header: the same trace gives the same bytes anywhere.
+    packed = gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), 9, mtime=0)
+    raw.write_bytes(packed)
+    os.replace(raw, path)  # so that a trace is whole or not there

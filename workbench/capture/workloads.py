@@ -13,10 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ..checks import shown
-from .convolutional import VGG16, ResNet50
-from .recurrent import LSTM
-from .transformers import BERT, GPT2, Transformer
+from ..base.checks import shown
+from .models import BERT, GPT2, LSTM, VGG16, ResNet50, Transformer
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from ..checks import count
+from ..base.checks import count
 from .folder import Table, rows_of
 from .hooks import trained
 from .machine import machine

@@ -1,0 +1,1 @@
+"""What every room shares: units, tables, checks, spans, progress, Absent."""

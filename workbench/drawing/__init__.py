@@ -1,1 +1,0 @@
-"""Figures, behind `workbench.figures`."""

@@ -1,1 +1,0 @@
-"""Regression and what follows from it, behind `workbench.fits`."""

@@ -1,0 +1,190 @@
+"""Notebooks as pages that need neither a kernel nor a network, and a gallery of their figures.
+
+Each notebook is executed. Its explorers become pictures that still move, as every position of
+their controls was drawn beforehand; its equations become MathML, which browsers set themselves.
+`python -m workbench.notebooks` does it from the command line.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+import nbformat
+from bs4 import BeautifulSoup
+
+from .execution import execute
+from .markup import body, filled, rendered
+
+FIRST = ("pdf", "svg", "png", "csv", "receipt.json")  # links in this order, then all others
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+# Run ahead of the first cell: every figure shown brings along what it shows, in words.
+BEFORE = """
+def _describe_figures():
+    from IPython import get_ipython
+    def described(figure, **_):
+        from workbench.figures import describe
+        return {}, {"image/png": {"alt": describe(figure)}}
+    bundle = get_ipython().display_formatter.mimebundle_formatter
+    bundle.for_type_by_name("matplotlib.figure", "Figure", described)
+_describe_figures()
+"""
+# Run after the last one: the explorers that stand in the notebook, without a kernel.
+AFTER = """
+def _show_static(ids):
+    from contextlib import suppress
+    from IPython.display import display
+    from workbench.explore import static_of
+    found = {}
+    for each in ids:
+        with suppress(ValueError):  # a widget that is no explorer has no static form
+            found[each] = static_of(each)
+    display({"application/json": found}, raw=True)
+_show_static(%s)
+"""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A figure that a notebook saved.
+
+    name : as it was saved
+    image : path of what the gallery shows, relative to the folder of pages
+    alt, caption : what it shows, for who does not see it and for who does
+    files : what was written, each by its suffix and its path
+    """
+
+    name: str
+    image: str
+    alt: str
+    caption: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A notebook as the gallery shows it: question and answer as HTML, and what it saved.
+
+    `image` and `alt` are of its main figure: the first that it saves, else the first it shows.
+    """
+
+    name: str
+    question: str
+    answer: str
+    image: str
+    alt: str
+    saved: list[Saved]
+
+
+def write_pages(
+    paths: Iterable[Path | str], folder: Path | str, parameters: Mapping | None = None
+) -> Path:
+    """Execute notebooks, write a page for each and the gallery; return the gallery's path.
+
+    Writes folder/NAME.html a notebook, whatever it saves into folder/figures/NAME, and
+    folder/index.html. `parameters` go to every notebook. Raises ValueError where there is no
+    notebook or two have one name, and nbclient's CellExecutionError for a cell that fails.
+    """
+    paths, folder = [Path(path) for path in paths], Path(folder)
+    names = [path.stem for path in paths]
+    if not paths or len(set(names)) < len(names):
+        raise ValueError(f"expected notebooks, each with a name of its own; got {names}")
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = []
+    for path in paths:
+        saved, began = folder.resolve() / "figures" / path.stem, time.time()
+        notebook = _executed(path, saved, dict(parameters or {}))
+        pages.append(_page(notebook, path, saved, began))
+        text = filled("page.html.j2", body=body(notebook, path), page=pages[-1], names=names)
+        (folder / f"{path.stem}.html").write_text(text, encoding="utf-8")
+    index = folder / "index.html"
+    index.write_text(filled("index.html.j2", pages=pages), encoding="utf-8")
+    return index
+
+
+def _executed(path: Path, saved: Path, parameters: dict) -> nbformat.NotebookNode:
+    """The notebook with its outputs, each explorer among them in its static form."""
+    put = Path(os.path.relpath(saved, path.resolve().parent)).as_posix()
+    if _takes_figures(nbformat.read(path, as_version=4)):
+        parameters = {"FIGURES": put} | parameters
+    notebook = execute(path, parameters=parameters, before=BEFORE, after=_question)
+    answers = notebook.metadata.pop("answers")
+    static = answers[0].data["application/json"] if answers else {}
+    for output in _outputs(notebook):
+        view = output.get("data", {}).pop(WIDGET, None)
+        if view and static.get(view["model_id"]):
+            output.data = {"text/html": static[view["model_id"]]}
+    notebook.metadata.pop("widgets", None)
+    return _without(notebook, f"FIGURES = {json.dumps(put)}")
+
+
+def _takes_figures(notebook: nbformat.NotebookNode) -> bool:
+    cells = [cell for cell in notebook.cells if _has_tag(cell, "parameters")]
+    return any(re.search(r"^FIGURES\s*=", cell.source, re.M) for cell in cells)
+
+
+def _has_tag(cell: nbformat.NotebookNode, tag: str) -> bool:
+    return tag in cell.metadata.get("tags", ())
+
+
+def _without(notebook: nbformat.NotebookNode, line: str) -> nbformat.NotebookNode:
+    """The notebook without a line of the cell put in, which only says where these pages lie."""
+    for cell in [cell for cell in notebook.cells if _has_tag(cell, "injected-parameters")]:
+        cell.source = cell.source.replace(line, "").strip()
+        if cell.source == "# Parameters":
+            notebook.cells.remove(cell)
+    return notebook
+
+
+def _question(notebook: nbformat.NotebookNode) -> str:
+    """Code that asks for the static forms of what stands in the notebook."""
+    views = [output.get("data", {}).get(WIDGET) for output in _outputs(notebook)]
+    ids = [view["model_id"] for view in views if view]
+    return AFTER % json.dumps(ids) if ids else ""
+
+
+def _outputs(notebook: nbformat.NotebookNode) -> list:
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def _page(notebook: nbformat.NotebookNode, path: Path, saved: Path, began: float) -> Page:
+    """What the gallery tells of a notebook, with the figures that it saved since it began."""
+    folder = saved.parents[1]
+    first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
+    opening = BeautifulSoup(rendered(first, exclude_anchor_links=True), "html.parser")
+    question = opening.h1.decode_contents() if opening.h1 else escape(path.stem)
+    answer = opening.p.decode_contents() if opening.p else ""
+    receipts = sorted(saved.glob("*.receipt.json"), key=_saved_at)
+    figures = [_saved(receipt, folder) for receipt in receipts if _saved_at(receipt) >= began]
+    image, alt = (figures[0].image, figures[0].alt) if figures else _first_shown(notebook)
+    return Page(path.stem, question, answer, image, alt, figures)
+
+
+def _first_shown(notebook: nbformat.NotebookNode) -> tuple[str, str]:
+    for output in _outputs(notebook):
+        if "image/png" in output.get("data", {}):
+            alt = output.metadata.get("image/png", {}).get("alt", "")
+            return f"data:image/png;base64,{output.data['image/png'].strip()}", alt
+    return "", ""
+
+
+def _saved_at(receipt: Path) -> float:
+    return receipt.stat().st_mtime
+
+
+def _saved(receipt: Path, folder: Path) -> Saved:
+    told = json.loads(receipt.read_text(encoding="utf-8"))
+    name = told["figure"]
+    suffixes = [file.removeprefix(f"{name}.") for file in (*told["written"], receipt.name)]
+    suffixes.sort(key=lambda each: (FIRST.index(each) if each in FIRST else len(FIRST), each))
+    place = receipt.parent.relative_to(folder).as_posix()
+    files = {suffix: quote(f"{place}/{name}.{suffix}") for suffix in suffixes}
+    image = files.get("png") or files["svg"]
+    caption = told.get("caption") or ""
+    return Saved(name, image, told.get("alt") or caption or name, caption, files)

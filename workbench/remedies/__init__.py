@@ -1,1 +1,0 @@
-"""What one may change, each with its own cost, behind `workbench.whatif`."""

@@ -1,1 +1,0 @@
-"""When messages run and what that costs, behind `workbench.timeline`."""

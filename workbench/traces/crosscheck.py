@@ -1,0 +1,342 @@
+"""Our breakdown of a trace beside that of other tools, and why they differ where they do."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import reduce
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..base import intervals
+from ..base.units import MS
+from .run import load_run
+
+QUANTITIES = {
+    "window": "first start to last end of the device's rows",
+    "compute": "with compute running",
+    "communication": "with communication running",
+    "overlap": "with both running",
+    "exposed": "communication with no compute running",
+    "non_compute": "busy with no compute running: communication, copies and sets",
+    "idle": "with nothing running",
+}
+_WORK = ["compute", "comm", "memory"]
+_TIMEOUT_S = 600
+_NCCL = "(?i).*(?:nccl|rccl|cross_device_reduce)"  # what TraceLens takes for communication
+_SAME_S = 1.5e-6  # traces in whole us: sums that differ by a tick are the same
+
+# What runs in the tool's own Python; the trace's path and rank are its arguments. Its last line of
+# output is JSON: {quantity: us} and its version, or null when the tool is not there.
+_HTA = """
+import importlib.util, json, logging, sys
+if importlib.util.find_spec("hta") is None:
+    print("null")
+    sys.exit()
+from importlib.metadata import PackageNotFoundError, version
+from hta.trace_analysis import TraceAnalysis
+logging.disable(logging.ERROR)
+path, rank, last = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "last"
+found = TraceAnalysis(trace_files={rank: path}, include_last_profiler_step=last)
+times = found.get_temporal_breakdown(visualize=False).iloc[0]
+share = found.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0]
+kinds, _ = found.get_gpu_kernel_breakdown(visualize=False)
+comm = float(kinds.loc[kinds["kernel_type"].str.contains("COMMUNICATION"), "sum"].sum())
+overlap = comm * float(share) / 100 if comm else 0.0
+names = [("window", "kernel"), ("compute", "compute"), ("non_compute", "non_compute"),
+         ("idle", "idle")]
+said = {name: float(times[f"{theirs}_time(us)"]) for name, theirs in names}
+said |= {"communication": comm, "overlap": overlap, "exposed": comm - overlap}
+try:
+    said["version"] = version("traceinsight")
+except PackageNotFoundError:
+    said["version"] = version("HolisticTraceAnalysis")
+print()
+print(json.dumps(said))
+"""
+_TRACELENS = """
+import importlib.util, json, sys
+if importlib.util.find_spec("TraceLens") is None:
+    print("null")
+    sys.exit()
+from importlib.metadata import version
+from TraceLens.TreePerf import TreePerfAnalyzer
+try:
+    table = TreePerfAnalyzer.from_file(sys.argv[1]).get_df_gpu_timeline()
+except AssertionError:
+    sys.exit("its own sums do not add up to 1e-6 us")
+except ValueError as error:
+    flows = "it takes only device rows that an ac2g flow in the file links to a launch"
+    sys.exit(f"{error}; {flows}" if "No GPU events" in str(error) else str(error))
+us = dict(zip(table["type"], table["time ms"] * 1000.0))
+said = {"window": us["total_time"], "compute": us["computation_time"], "idle": us["idle_time"],
+        "communication": us["total_comm_time"], "exposed": us["exposed_comm_time"],
+        "overlap": us["total_comm_time"] - us["exposed_comm_time"],
+        "non_compute": us["busy_time"] - us["computation_time"]}
+print()
+print(json.dumps({key: float(value) for key, value in said.items()} | {
+    "version": version("TraceLens")}))
+"""
+
+
+def cross_check(path, peer_python=None) -> pd.DataFrame:
+    """Our breakdown of one trace beside those of HTA and TraceLens.
+
+    Parameters
+    ----------
+    path : a trace of one rank
+    peer_python : the Python that has the tools, when that is not this one (HTA needs pandas < 3)
+
+    Each tool reads the file itself, in a process of its own. One row a tool and quantity (those of
+    QUANTITIES):
+
+    tool : HTA as it comes, HTA told to keep the last step, TraceLens
+    version : of the tool; "not installed" or "failed"
+    quantity : what is compared
+    ours_ms, theirs_ms, difference_ms : ms, theirs less ours; <NA> without the tool
+    difference_percent : % of ours; <NA> where ours is 0
+    why : known reasons, each found by computing our breakdown again by the tool's rule
+
+    Raises FileNotFoundError or ValueError when the trace or the Python cannot be read or started.
+    """
+    run = load_run(path)
+    work = run.events[run.events["kind"].isin(_WORK)]
+    if work.empty or work["rank"].nunique(dropna=False) > 1 or not Path(path).is_file():
+        raise ValueError(
+            f"{path}: expected one trace with device rows, of one rank; found {len(work)} such "
+            f"rows, ranks {list(work['rank'].unique())}. Pass the file of one rank"
+        )
+    python = _python(peer_python)
+    arguments = [str(Path(path).resolve()), str(_number(run.info["ranks"]))]
+    parts = [
+        _compare(tool, _ask(python, code, [*arguments, option]), run.events, rules)
+        for tool, code, option, rules in (
+            ("HTA", _HTA, "default", _hta_default),
+            ("HTA, last step kept", _HTA, "last", _hta_last),
+            ("TraceLens", _TRACELENS, "", _tracelens),
+        )
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def breakdown(rows: pd.DataFrame) -> dict[str, float]:
+    """QUANTITIES of one rank's rows of EVENTS, in s: lengths of unions over the whole trace."""
+    spans = {kind: _spans(rows[rows["kind"] == kind]) for kind in _WORK}
+    busy = intervals.union(*map(np.concatenate, zip(*spans.values(), strict=True)))
+    compute, comm, working = (
+        intervals.measure(*each) for each in (spans["compute"], spans["comm"], busy)
+    )
+    window = busy[1][-1] - busy[0][0] if busy[0].size else 0.0
+    overlap = intervals.overlap(spans["compute"], spans["comm"])
+    values = [window, compute, comm, overlap, comm - overlap, working - compute, window - working]
+    return dict(zip(QUANTITIES, map(float, values), strict=True))
+
+
+def _spans(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    return rows["start_s"].to_numpy(), rows["end_s"].to_numpy()
+
+
+def _python(peer_python) -> str:
+    python = shutil.which(str(peer_python or sys.executable))
+    if python is None:
+        raise FileNotFoundError(
+            f"peer_python: {peer_python} is no program. Pass the path of the Python that has the "
+            "tools, such as .venv-peers/bin/python"
+        )
+    return str(Path(python).absolute())  # not resolved: a link is how an environment is told
+
+
+def _number(ranks: list) -> int:
+    return next((int(rank) for rank in ranks if rank is not None), 0)
+
+
+def _ask(python: str, code: str, arguments: list[str]) -> dict:
+    """What a tool says; {"version": ...} alone, and why, when it says nothing.
+
+    It runs in an empty folder, lest it take a file of the user's for a module.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run = subprocess.run(
+                [python, "-c", code, *arguments],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return {"version": "failed", "why": f"no answer within {_TIMEOUT_S} s"}
+    if run.returncode:
+        error = run.stderr.strip().rsplit("\n", 1)[-1]
+        return {"version": "failed", "why": f"it ended with: {error[:200]}"}
+    try:
+        said = json.loads(run.stdout.strip().rsplit("\n", 1)[-1])
+    except json.JSONDecodeError:
+        return {"version": "failed", "why": f"its answer is no JSON: {run.stdout[-80:]!r}"}
+    return said or {"version": "not installed", "why": f"not importable in {python}"}
+
+
+def _compare(tool: str, said: dict, events: pd.DataFrame, rules) -> pd.DataFrame:
+    ours = breakdown(events[events["kind"].isin(_WORK)])
+    table = pd.DataFrame(
+        {
+            "tool": tool,
+            "version": said["version"],
+            "quantity": list(ours),
+            "ours_ms": [round(value / MS, 6) for value in ours.values()],  # to the ns
+            "theirs_ms": pd.array([_ms(said.get(name)) for name in ours], dtype="Float64"),
+        }
+    )
+    difference = (table["theirs_ms"] - table["ours_ms"]).round(6)
+    share = 100 * difference / table["ours_ms"].where(table["ours_ms"] > 0).astype("Float64")
+    if "why" in said:
+        why = [said["why"]] * len(table)
+    else:
+        why = _reasons(said, ours, rules(events), _slack(events, tool))
+    return table.assign(difference_ms=difference, difference_percent=share, why=why)
+
+
+def _ms(us: float | None):
+    return pd.NA if us is None else us / 1e3
+
+
+def _reasons(said: dict, ours: dict, rules: list[tuple], slack: dict) -> list[str]:
+    """Why each quantity differs: by the rule under which ours comes closest to theirs."""
+    theirs = {name: said[name] / 1e6 for name in ours}
+    by_rule = [(why, breakdown(rows)) for why, rows in rules]
+    why, value = min([("", ours), *by_rule], key=lambda rule: _apart(rule[1], theirs))
+    reasons = []
+    for name in ours:
+        left, (down, up) = theirs[name] - value[name], slack[name]
+        found = [why] * (abs(value[name] - ours[name]) > _SAME_S)
+        if abs(ours[name] - theirs[name]) <= _SAME_S:
+            found = ["agrees"]
+        elif not -down <= left <= up:
+            found += [f"{left / MS:.3f} ms not explained"]
+        elif abs(left) > _SAME_S:
+            found += [f"{left / MS:.3f} ms within its rounding (whole us, 0.01 %)"]
+        reasons.append("; ".join(found))
+    return reasons
+
+
+def _apart(a: dict, b: dict) -> float:
+    return sum(abs(a[name] - b[name]) for name in QUANTITIES)
+
+
+def _slack(events: pd.DataFrame, tool: str) -> dict[str, tuple[float, float]]:
+    """How far rounding may move each quantity down and up, s.
+
+    HTA moves starts up and ends down to whole us where a trace has finer times (up to 2 us a row,
+    which compute and communication lose), and gives the overlap as a share rounded to 0.01 %.
+    """
+    if tool == "TraceLens":
+        return dict.fromkeys(QUANTITIES, (_SAME_S, _SAME_S))
+    work = events[events["kind"].isin(_WORK)]
+    us = work["start_s"].to_numpy() * 1e6
+    finer = bool((np.abs(us - us.round()) > 0.01).any())
+    rows = 2e-6 * len(work) * finer + _SAME_S
+    share = rows + 0.5e-4 * breakdown(work)["communication"]
+    slack = dict.fromkeys(QUANTITIES, (rows, rows)) | dict.fromkeys(
+        ("compute", "communication"), (rows, _SAME_S)
+    )
+    return slack | dict.fromkeys(("overlap", "exposed"), (share, share))
+
+
+def _hta_last(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """HTA keeps what a host call up to the end of the last of several steps has launched."""
+    steps = _steps(events)
+    if steps["name"].nunique() < 2:
+        return _with_waits(events)
+    why = "it leaves out device rows whose launch is not in the file"
+    return [(why, _launched(events, steps["end_s"].max()))]
+
+
+def _hta_default(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """HTA as it comes keeps what a host call before the start of the last step has launched."""
+    steps = _steps(events)
+    if steps["name"].nunique() < 2:
+        return _with_waits(events)
+    before = np.nextafter(steps["start_s"].max(), -np.inf)
+    why = "it drops the last ProfilerStep and what that launched, unless told to keep it"
+    return [(why, _launched(events, before))]
+
+
+def _with_waits(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """HTA takes each row of a stream, waits included, for work of the device."""
+    waits = (events["kind"] == "annotation") & (events["stream"] >= 0)
+    waits &= events["correlation"] >= 0
+    rows = events[waits | events["kind"].isin(_WORK)]
+    kind = rows["kind"].astype("str").mask(rows["kind"] == "annotation", "memory")
+    return [("it counts the waits of streams as busy", rows.assign(kind=kind))]
+
+
+def _tracelens(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """All ways to combine what TraceLens does otherwise, as far as this trace shows it.
+
+    From its source: GPUEventAnalyser.get_gpu_event_lists, TraceToTree.add_gpu_ops_to_tree.
+    """
+    work = events[events["kind"].isin(_WORK)].astype({"kind": "str"})
+    launched = set(_launched(events, np.inf).index)
+    steps = {
+        "it counts memory sets as compute": _sets_compute,
+        "it leaves out device rows that it can link to no host call": lambda rows: rows[
+            rows.index.isin(launched)
+        ],
+        "it leaves out memory sets, which no flow links to their call": lambda rows: rows[
+            ~_is_set(rows)
+        ],
+        "it takes kernels without nccl in their name for compute": _only_nccl,
+        "it counts ROCm's copy kernels as memory": _copies_memory,
+    }
+    steps = {why: step for why, step in steps.items() if not step(work).equals(work)}
+    rules = []
+    for n in range(1, len(steps) + 1):
+        for some in combinations(steps, n):
+            rows = reduce(lambda rows, why: steps[why](rows), some, work)
+            rules.append(("; ".join(some), rows))
+    return rules
+
+
+def _steps(events: pd.DataFrame) -> pd.DataFrame:
+    """The rows that span a step, on the host and as the device's annotations: HTA takes either."""
+    named = events["name"].astype("str").str.match(r"ProfilerStep#\d+$")
+    return events[named & ~events["kind"].isin(_WORK)]
+
+
+def _launched(events: pd.DataFrame, until_s: float) -> pd.DataFrame:
+    """The device rows that a host call starting by then has launched (the same correlation)."""
+    host = events[(events["stream"] == -1) & (events["start_s"] <= until_s)]
+    calls = host.loc[host["correlation"] >= 0, "correlation"]
+    work = events[events["kind"].isin(_WORK)]
+    return work[work["correlation"].isin(calls)]
+
+
+def _sets_compute(work: pd.DataFrame) -> pd.DataFrame:
+    return _taken_for("compute", work, _is_set(work))
+
+
+def _is_set(work: pd.DataFrame) -> pd.Series:
+    return (work["kind"] == "memory") & _named(work, "Memset")
+
+
+def _only_nccl(work: pd.DataFrame) -> pd.DataFrame:
+    return _taken_for("compute", work, (work["kind"] == "comm") & ~_named(work, _NCCL))
+
+
+def _copies_memory(work: pd.DataFrame) -> pd.DataFrame:
+    copies = _named(work, "MEMORY_COPY_|__amd_rocclr_copyBuffer")
+    return _taken_for("memory", work, copies & (work["kind"] == "compute"))
+
+
+def _named(work: pd.DataFrame, pattern: str) -> pd.Series:
+    return work["name"].astype("str").str.match(pattern)
+
+
+def _taken_for(kind: str, work: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
+    return work.assign(kind=work["kind"].mask(rows, kind))

@@ -1,0 +1,129 @@
+"""Delimited text with a header, and which of its columns holds which quantity in which unit."""
+
+import csv
+import re
+
+import numpy as np
+import pandas as pd
+
+from ...base.units import GIB, KIB, MIB
+
+_BYTES = {
+    "b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB,
+    "kb": 1e3, "mb": 1e6, "gb": 1e9,
+}  # fmt: skip
+_TICKS = {  # in a second
+    "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
+    "ms": 1e3, "msec": 1e3, "millis": 1e3, "millisecond": 1e3, "milliseconds": 1e3,
+    "us": 1e6, "usec": 1e6, "usecs": 1e6, "µs": 1e6, "μs": 1e6, "micros": 1e6,
+    "microsecond": 1e6, "microseconds": 1e6,
+    "ns": 1e9, "nsec": 1e9, "nanos": 1e9, "nanosecond": 1e9, "nanoseconds": 1e9,
+}  # fmt: skip
+_NAMES = {
+    "nbytes": "size message_size buffer_size tensor_size data_size msg_size message msg msgsize "
+    "messagesize datasize payload length",
+    "seconds": "time latency duration elapsed elapsed_time mean_time avg_time average_time "
+    "median_time time_mean time_avg time_median avg_latency mean_latency latency_avg t dur "
+    "runtime run_time walltime wall_time",
+    "n_workers": "n_workers workers world_size world ranks gpus processes np num_workers nworkers "
+    "n_gpus ngpus num_gpus gpu_count nranks n_ranks num_ranks nproc nprocs n_procs num_procs "
+    "procs n_processes worldsize devices ndevices n_devices num_devices tasks ntasks n_tasks "
+    "num_tasks",
+    "n_nodes": "n_nodes nodes nnodes num_nodes hosts nhosts n_hosts num_hosts",
+    "op": "op collective operation coll primitive",
+}
+_STEMS = {name: quantity for quantity, names in _NAMES.items() for name in names.split()}
+UNITS = {"nbytes": _BYTES, "seconds": _TICKS}
+_FIELD_BYTES = 2**17
+NO_WORKERS = "the text does not say how many workers took part. Set it: table.assign(n_workers=8)"
+
+
+def accepted(quantity: str) -> str:
+    """Names by which a column is known to hold a quantity, the plainest, for a message."""
+    names = _NAMES[quantity].split()
+    units = ", with a unit such as size_mib" if quantity == "nbytes" else ""
+    units = ", with a unit such as time_us" if quantity == "seconds" else units
+    return ", ".join(dict.fromkeys([quantity, *names[:8]])) + units
+
+
+def whole_bytes(values: pd.Series, unit: float, name: str) -> tuple[pd.Series, list[str]]:
+    """Sizes in a unit of so many bytes -> bytes, and what is to be said of it.
+
+    A printed size is rounded, so that bytes are the nearest whole; those that are in bytes stay.
+    """
+    sizes = values * unit
+    if unit not in (1e3, 1e6, 1e9):
+        return (sizes if unit == 1 else sizes.round()), []
+    said = f"{name}: a unit is {unit:.0f} bytes"
+    binary = {1e3: KIB, 1e6: MIB, 1e9: GIB}[unit]
+    seen = values[values * binary >= 1]
+    if len(seen) > 1 and (_powers(seen * binary) & ~_powers(seen * unit)).all():
+        said += f", but of {binary} bytes all sizes would be powers of 2"
+    return sizes.round(), [f"{said}; write KiB, MiB or GiB where those are meant"]
+
+
+def _powers(sizes: pd.Series) -> pd.Series:
+    """Whether each is a power of 2, as far as five printed digits tell."""
+    return (sizes / 2 ** np.log2(sizes).round() - 1).abs() < 1e-5
+
+
+def header(head: bytes) -> list[str]:
+    """Names of the columns in the first line that is neither blank nor a comment."""
+    text = head.decode("utf-8-sig", errors="replace")
+    lines = (line for line in text.split("\n") if line.strip() and not line.startswith("#"))
+    line = next(lines, "")[:_FIELD_BYTES]
+    try:
+        names = next(csv.reader([line], delimiter=_delimiter(line), skipinitialspace=True), [])
+    except csv.Error:
+        names = []
+    return [] if {"numcycle", "inplace"} <= {n.lower() for n in names} else names
+
+
+def split(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
+    """Fields as text, indexed by line number, and the lines that do not fit the header."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+    names = header("\n".join(line for _, line in kept[:1]).encode())
+    delimiter = _delimiter(kept[0][1] if kept else "")
+    reader = csv.reader((line for _, line in kept), delimiter=delimiter, skipinitialspace=True)
+    numbers, rows, problems = [], [], []
+    try:
+        for fields in reader:
+            number = kept[reader.line_num - 1][0]
+            if len(fields) != len(names):
+                problems.append(f"line {number} left out: {len(fields)} fields, not {len(names)}")
+            elif reader.line_num > 1:
+                numbers.append(number)
+                rows.append([field.strip() for field in fields])
+    except csv.Error as error:
+        raise ValueError(f"{file}: not a CSV table ({error}) near line {reader.line_num}") from None
+    return pd.DataFrame(
+        rows, index=numbers, columns=[n.strip() for n in names], dtype=str
+    ), problems
+
+
+def named(columns) -> dict[str, list[tuple[int, float | None]]]:
+    """quantity -> (position, units in a second or bytes in a unit; None when not said)."""
+    found: dict = {}
+    for position, column in enumerate(columns):
+        if quantity := _quantity(str(column)):
+            found.setdefault(quantity[0], []).append((position, quantity[1]))
+    return found
+
+
+def _quantity(column: str) -> tuple[str, float | None] | None:
+    """`Avg latency (us)` -> (seconds, 1e6)."""
+    name = re.sub(r"[^\wµμ]+", "_", column.strip().lower()).strip("_")
+    if name in ("nbytes", "n_bytes", "num_bytes", "bytes"):
+        return "nbytes", 1
+    if name in _TICKS and len(name) > 1:
+        return "seconds", _TICKS[name]
+    if name in _STEMS:
+        return _STEMS[name], None
+    stem, _, unit = name.rpartition("_")
+    quantity = _STEMS.get(stem, "")
+    return (quantity, UNITS[quantity][unit]) if unit in UNITS.get(quantity, {}) else None
+
+
+def _delimiter(line: str) -> str:
+    return next((mark for mark in ("\t", ",", ";") if mark in line), ",")

@@ -1,0 +1,485 @@
+"""Exports of Nsight Systems (`nsys export --type sqlite`): SQLite -> EVENTS of the GPUs in it.
+
+The schema differs between versions, so tables and columns are looked up, never assumed. Times are
+ns; they are put on the wall clock where the file tells when the capture began. Sizes of messages
+are told by NCCL's own ranges, where their payloads were exported. An export may hold several GPUs:
+the rank is what NCCL's ranges or the launcher tell, else the number of the device, or that of the
+process where each process sees one device of the same number.
+"""
+
+import re
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from . import meaning, nccl_ranges
+from .collectives import collective, is_communication
+from .source import Source
+
+_MAGIC = b"SQLite format 3\0"
+_KERNELS = r"CUPTI_ACTIVITY_KIND_KERNEL"
+# Tables read: their name, the kind of their rows, and the columns with a row's name.
+_READ = (
+    (_KERNELS, "compute", ("demangledName", "shortName", "mangledName", "name")),
+    (r"CUPTI_ACTIVITY_KIND_MEMCPY", "memory", ("copyKind",)),
+    (r"CUPTI_ACTIVITY_KIND_MEMSET", "memory", ()),
+    (r"CUPTI_ACTIVITY_KIND_(?:RUNTIME|DRIVER)", "host", ("nameId", "name")),
+    (r"NVTX_EVENTS", "annotation", ("text", "textId")),
+)
+_VERSION = r"(?:_V?\d+)?"  # newer schemas may number a table
+_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
+_NOT_READ = {
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "waiting for the device is no work",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "CUDA graphs recorded whole, so their kernels are missing: "
+    "record with --cuda-graph-trace=node",
+}
+_STEP = re.compile(
+    r"(?:train(?:ing)?[ _])?(?:iter(?:ation)?|step|ProfilerStep)"
+    r"\D{0,3}(\d{1,18})?(?:\s*/\s*\d+)?(?:,.*)?",
+    re.IGNORECASE,
+)
+_LONGEST = 2**24  # bytes of a value: names are shorter, and a longer one may be made to fill memory
+_ROWS = 2**16  # fetched at a time
+_DEEPEST = 8  # calls of collectives that may lie in one another
+_INTEGERS = ("start_ns", "end_ns", "device", "stream", "correlation", "process", "thread")
+_CALL = re.compile(r"(?:nccl|rccl|c10d::)", re.IGNORECASE)  # ranges of PyTorch and of NCCL itself
+
+
+def recognises(head: bytes) -> bool:
+    """Whether the file is an SQLite database."""
+    return head.startswith(_MAGIC)
+
+
+def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
+    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+
+    One lane: rank <NA>; several: `info["ranks"]` lists them. Correlations are unique in the file.
+    Iterations are the NVTX ranges named step, iteration or ProfilerStep, the outermost of each
+    process. nbytes and n_workers are <NA> unless exported with --include-blobs=true.
+    Raises ValueError for a damaged file, and for one without CUDA kernels.
+    """
+    try:
+        with _on_disk(source) as path, closing(_connect(path)) as db:
+            return _read(db, source)
+    # sqlite3 does not always manage to decode the words of its own error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{source.file}: expected an SQLite export of Nsight Systems, but the database is "
+            f"damaged ({error}). Export it again: nsys export --type sqlite"
+        ) from None
+
+
+@contextmanager
+def _on_disk(source: Source):
+    """The path of the database itself: unpacked to a temporary file when it lies packed."""
+    with source.path.open("rb") as stream:
+        plain = stream.read(len(_MAGIC)) == _MAGIC
+    if plain and source.file == str(source.path):
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "export.sqlite")
+        with path.open("wb") as stream:
+            stream.writelines(source.chunks())
+        yield path
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open for reading only; nothing in the file may run code or fill the memory."""
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    db.text_factory = lambda data: data.decode(errors="replace")
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    return db
+
+
+def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
+    tables = _tables(db)
+    meta = _said(db, tables)
+    parts, ledger = [], []
+    for table, columns in tables.items():
+        how = next((h for h in _READ if re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE)), None)
+        part = _part(db, table, columns, how) if how and {"start", "end"} <= set(columns) else None
+        parts += [] if part is None else [part]
+        if columns & {"start", "timestamp"}:
+            ledger += _count(db, table, part)
+    if not any(part["kind"].isin(["compute", "comm"]).any() for part in parts):
+        raise ValueError(_no_kernels(source.file, tables, meta, ledger))
+    table, base_ns = _joined(parts), _base(db, tables)
+    table = table.assign(start_ns=table["start_ns"] + base_ns, end_ns=table["end_ns"] + base_ns)
+    calls, said = nccl_ranges.calls(db, tables), launcher(db, tables)
+    told = ranks_of(table, nccl_ranges.ranks(calls), said)
+    _set_ranks(table, told[0])
+    _set_ops(table)
+    remarks = [told[2]] * bool(told[2]) + _set_sizes(table, calls, base_ns)
+    remarks += _number_iterations(table)
+    info = _info(db, tables, table, told, base_ns) | {"host": said["host"]}
+    ledger += [{"what": "note", "n_events": 0, "kept": True, "why": why} for why in remarks]
+    if source.keep == "kernels":
+        table, ledger = _only_kernels(table, ledger)
+    table = table.drop(columns=["device", "process"]).reset_index(drop=True)
+    ledger = [{"file": source.file, "rank": info["rank"]} | row for row in ledger]
+    return table.astype({"kind": "category", "op": "category"}), info, ledger
+
+
+def _tables(db) -> dict[str, set]:
+    """The columns of each ordinary table. Views and virtual tables may compute anything."""
+    rows = db.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
+    )
+    names = [name for (name,) in rows]
+    return {n: {c[1] for c in db.execute(f"PRAGMA table_info({_quoted(n)})")} for n in names}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _said(db, tables: dict) -> dict:
+    """What the export says of itself: its versions and how it was made."""
+    if not {"name", "value"} <= tables.get("META_DATA_EXPORT", set()):
+        return {}
+    return dict(db.execute("SELECT name, value FROM META_DATA_EXPORT"))
+
+
+def _no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]) -> str:
+    if "StringIds" not in tables and not meta:
+        found = ", ".join(list(tables)[:6]) or "no table"
+        return f"{file}: a database, but no export of Nsight Systems (nsys): it holds {found}"
+    version = meta.get("EXPORT_SCHEMA_VERSION", "unknown")
+    held = ", ".join(f"{row['what']} ({row['n_events']})" for row in ledger if row["n_events"])
+    return (
+        f"{file}: this export holds no CUDA kernels (captured without -t cuda). "
+        f"EXPORT_SCHEMA_VERSION {version}; events found: {held or 'none'}. Record again with "
+        "nsys profile -t cuda,nvtx --cuda-graph-trace=node, then nsys export --type sqlite"
+    )
+
+
+def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
+    """The rows of one table that have a start and an end, ns."""
+    _, kind, naming = how
+    naming = [c for c in naming if c in columns]
+    keys, numbers = {}, []
+    cursor = db.execute(_query(table, columns, naming))
+    while rows := cursor.fetchmany(_ROWS):
+        *whole, names = zip(*rows, strict=True)
+        codes = [keys.setdefault(name, len(keys)) for name in names]
+        numbers.append(np.array([*whole, codes], dtype=np.int64))
+    if not numbers:
+        return None
+    array = np.concatenate(numbers, axis=1)
+    names = _names(db, list(keys), naming, kind)
+    is_comm = np.array([kind == "compute" and is_communication(name) for name in names])
+    codes, unique = pd.factorize(pd.Series(names, dtype=object))
+    on_host = kind in ("host", "annotation")
+    part = pd.DataFrame(dict(zip(_INTEGERS, array[:-1], strict=True)))
+    return part.assign(
+        name=pd.Categorical.from_codes(codes[array[-1]], list(unique)),
+        kind=np.where(is_comm[array[-1]], "comm", kind),
+        stream=-1 if on_host else part["stream"].clip(lower=0),
+        thread=part["thread"] if on_host else -1,
+        has_process=bool(columns & {"globalPid", "globalTid"}),
+    )
+
+
+def _query(table: str, columns: set, naming: list[str]) -> str:
+    """Rows as `_INTEGERS` and a name. A global id holds the process above the thread's 24 bits."""
+    pid = "globalPid" if "globalPid" in columns else "globalTid"
+    whole = [_whole(columns, column) for column in ("deviceId", "streamId", "correlationId")]
+    whole += [_whole(columns, pid, 0, ">> 24"), _whole(columns, "globalTid", 0, "& 16777215")]
+    name = ", ".join([_quoted(column) for column in naming] + ["''", "''"])
+    return f"""SELECT "start", "end", {", ".join(whole)}, COALESCE({name})
+        FROM {_quoted(table)} WHERE typeof("start") = 'integer' AND typeof("end") = 'integer'
+        AND "start" BETWEEN -{2**61} AND "end" AND "end" <= {2**61}"""
+
+
+def _whole(columns: set, column: str, default: int = -1, then: str = "") -> str:
+    """SQL of a column's integer, or the default where it is missing."""
+    if column not in columns:
+        return str(default)
+    return f"IFNULL(CAST({_quoted(column)} AS INTEGER) {then}, {default})"
+
+
+def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
+    """Names in words: text stays, a number is looked up among the file's strings."""
+    if kind == "memory":
+        return [f"Memcpy {_COPIES.get(key, key)}" if naming else "Memset" for key in keys]
+    wanted, found = [key for key in keys if isinstance(key, int)], {}
+    if wanted and {"id", "value"} <= _tables(db).get("StringIds", set()):
+        for at in range(0, len(wanted), 500):
+            some = wanted[at : at + 500]
+            marks = ",".join("?" * len(some))
+            found |= dict(
+                db.execute(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", some)
+            )
+    names = [found.get(key, f"string {key}") if isinstance(key, int) else key for key in keys]
+    return [str(name) for name in names]
+
+
+def _count(db, table: str, part: pd.DataFrame | None) -> list[dict]:
+    """LEDGER rows of a table's rows, those read and those not."""
+    (total,) = db.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()
+    read = 0 if part is None else len(part)
+    why = next((w for name, w in _NOT_READ.items() if table.startswith(name)), "")
+    why = why or "tells of no work on the device, call or range"
+    if any(re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE) for h in _READ):
+        why = "a mark, or without a usable start and end"
+    rows = [{"what": table, "n_events": read, "kept": True, "why": ""}]
+    left = {"what": table, "n_events": total - read, "kept": False, "why": why}
+    left["warn"] = total > read and ("GRAPH_TRACE" in table or "KIND_KERNEL" in table)
+    return [row for row in [*rows, left] if row["n_events"]]
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """All rows, by start; processes are told apart only where every device table tells them."""
+    names = pd.api.types.union_categoricals([part["name"] for part in parts])
+    table = pd.concat([part.drop(columns="name") for part in parts], ignore_index=True)
+    table["name"] = names
+    if not table.loc[table["stream"] >= 0, "has_process"].all():
+        table["process"] = 0
+    if table["process"].nunique() > 1:  # each process counts its correlations from 1
+        shared = table.groupby(["process", "correlation"]).ngroup()
+        table["correlation"] = shared.where(table["correlation"] >= 0, -1)
+    unknown = pd.array([pd.NA] * len(table), dtype="Int64")
+    table = table.assign(rank=unknown, iteration=0, op="", nbytes=unknown, n_workers=unknown)
+    order = ["rank", "stream", "thread", "iteration", "kind", "op", "name", "nbytes", "n_workers"]
+    order += ["correlation", "start_ns", "end_ns", "device", "process"]
+    return table.sort_values("start_ns", kind="stable", ignore_index=True)[order]
+
+
+def _set_ranks(table: pd.DataFrame, rank: pd.Series) -> None:
+    """Set `rank` of device rows, and of the host rows that are surely of one of them."""
+    known = rank.dropna().unique()
+    if len(known) == 1 and not rank.isna().any():
+        table["rank"] = pd.array([known[0]] * len(table), dtype="Int64")
+        return
+    work = table.loc[rank.index]
+    one = rank.groupby(work["process"]).agg(["min", "max"])
+    one = one["min"].where(one["min"] == one["max"]).dropna()  # processes with one lane
+    by_launch = rank.set_axis(work["correlation"]).loc[lambda r: r.index >= 0]
+    by_launch = by_launch[~by_launch.index.duplicated()]
+    host = table["correlation"].map(by_launch).fillna(table["process"].map(one))
+    table["rank"] = rank.reindex(table.index).fillna(host).astype("Int64")
+
+
+def _set_ops(table: pd.DataFrame) -> None:
+    """Set `op` of comm rows from the kernel's name, else from the call that launched it.
+
+    The call is the innermost range of a collective open on the launching thread at the launch.
+    """
+    names, code = table["name"].cat.categories, table["name"].cat.codes.to_numpy()
+    is_comm = (table["kind"] == "comm").to_numpy()
+    ops = np.full(len(names), "", dtype=object)
+    calls = [i for i, name in enumerate(names) if _CALL.match(name)]
+    for i in {*calls, *code[is_comm]}:
+        ops[i] = collective(names[i])
+    op = np.where(is_comm, ops[code], "")
+    unnamed = np.flatnonzero(is_comm & (op == ""))
+    is_call = np.isin(code, calls) & (ops[code] != "")
+    calls = table[is_call & (table["kind"] == "annotation")]
+    by_thread = dict(list(calls.groupby(["process", "thread"])))
+    launch = meaning.launches(table)
+    lane, time = table[["process", "thread"]].to_numpy(), table["start_ns"].to_numpy()
+    for row in unnamed:
+        op[row], mine = "unknown", by_thread.get(tuple(lane[launch[row]]), calls[:0])
+        if launch[row] < 0:
+            continue
+        moment = time[launch[row]]
+        near = mine.iloc[: np.searchsorted(mine["start_ns"], moment, side="right")].tail(_DEEPEST)
+        if len(near := near[near["end_ns"] >= moment]):
+            op[row] = ops[near["name"].cat.codes.iloc[-1]]
+    table["op"] = op
+
+
+def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str]:
+    """Set `nbytes` and `n_workers` of comm rows, and an unknown `op`, from NCCL's own ranges."""
+    if not any("nbytes" in call for call in calls):
+        why = "sizes of messages were not exported: nsys export --include-blobs=true tells them"
+        return [why] if calls else []
+    launch = meaning.launches(table)
+    rows = np.flatnonzero((table["kind"] == "comm").to_numpy() & (launch >= 0))
+    rows = rows[np.argsort(launch[rows], kind="stable")]
+    launched = table.iloc[launch[rows]][["process", "thread"]]
+    launched = launched.assign(time=table["start_ns"].to_numpy()[launch[rows]] - base_ns)
+    op = table["op"].to_numpy(dtype=object)
+    told = [
+        message
+        if op[row] in ("unknown", message.get("op")) or message.get("op") == "send_recv"
+        else {}
+        for row, message in zip(rows, nccl_ranges.messages(calls, launched), strict=True)
+    ]
+    for column in ("nbytes", "n_workers"):
+        values = table[column].to_numpy(dtype=object)
+        values[rows] = [message.get(column) for message in told]
+        table[column] = pd.array(values, dtype="Int64")
+    unknown = op[rows] == "unknown"
+    op[rows[unknown]] = [told[i].get("op", "unknown") for i in np.flatnonzero(unknown)]
+    table["op"] = op
+    return []
+
+
+def _number_iterations(table: pd.DataFrame) -> list[str]:
+    """Set `iteration` from the ranges that name one: of a device row, by when it was launched."""
+    known = {n: found for n in table["name"].cat.categories if (found := _STEP.fullmatch(n))}
+    is_step = table["name"].isin(list(known))
+    steps = table[is_step & (table["kind"] == "annotation") & (table["end_ns"] > table["start_ns"])]
+    if steps.empty:
+        return ["no NVTX range named step or iteration: all of it is one iteration, number 0"]
+    launch = meaning.launches(table)
+    at = np.where(launch >= 0, launch, np.arange(len(table)))
+    time, process = table["start_ns"].to_numpy()[at], table["process"].to_numpy()[at]
+    iteration, remarks = np.full(len(table), -1), []
+    for worker, mine in steps.groupby("process"):
+        before = mine["end_ns"].cummax().shift(fill_value=np.iinfo(np.int64).min)
+        mine = mine[mine["start_ns"] >= before]  # a step inside a step is no iteration
+        said = [known[name][1] for name in mine["name"]]
+        numbers = np.array([-1 if n is None else int(n) for n in said])
+        if len(set(said)) < len(said) or None in said:
+            numbers = max(numbers[0], 0) + np.arange(len(said))
+            remarks.append("iterations without a number of their own: counted in order")
+        step = np.searchsorted(mine["start_ns"], time, side="right") - 1
+        inside = (process == worker) & (step >= 0) & (time < mine["end_ns"].to_numpy()[step])
+        iteration[inside] = numbers[step[inside]]
+    table["iteration"] = iteration
+    orphans = int(((table["stream"] >= 0) & (launch < 0)).sum())
+    if orphans:
+        rows = "row has" if orphans == 1 else "rows have"
+        remarks.append(f"{orphans} device {rows} no recorded launch: put where they start")
+    return list(dict.fromkeys(remarks))
+
+
+def _base(db, tables: dict) -> int:
+    """ns from the events' zero to the epoch; 0 when the file does not tell when it began."""
+    began = _first(db, tables, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    zero = _first(db, tables, "ANALYSIS_DETAILS", "startTime")
+    known = isinstance(began, int) and 0 < began < 2**61 and abs(zero or 0) < 2**61
+    return began - (zero or 0) if known else 0
+
+
+def _first(db, tables: dict, table: str, column: str) -> int | None:
+    if column not in tables.get(table, ()):
+        return None
+    row = db.execute(f"SELECT {_quoted(column)} FROM {_quoted(table)} LIMIT 1").fetchone()
+    return row[0] if row and isinstance(row[0], int) else None
+
+
+def _info(db, tables: dict, table: pd.DataFrame, told: tuple, base_ns: int) -> dict:
+    """As the other readers tell; also `ranks`, `host` and, of the export, its versions."""
+    ranks = sorted(int(rank) for rank in told[0].dropna().unique())
+    devices = []
+    for name, columns in tables.items():
+        if re.match(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)", name) and "name" in columns:
+            devices += [str(n) for (n,) in db.execute(f"SELECT name FROM {_quoted(name)}")]
+    meta = _said(db, tables)
+    product = meta.get("EXPORT_PRODUCT_VERSION")
+    return {
+        "rank": ranks[0] if len(ranks) == 1 else None,
+        "ranks": ranks if len(ranks) > 1 else [],
+        "world_size": told[1],
+        "backend": "nccl" if (table["kind"] == "comm").any() else None,
+        "devices": list(dict.fromkeys(devices)),
+        "groups": [],
+        "base_ns": base_ns,
+        "profiler": f"Nsight Systems {product}" if product else "Nsight Systems",
+        "schema": meta.get("EXPORT_SCHEMA_VERSION"),
+    }
+
+
+def _only_kernels(table: pd.DataFrame, ledger: list[dict]) -> tuple[pd.DataFrame, list[dict]]:
+    """Give up the host rows, which have served to place the kernels."""
+    host = [re.compile(h[0] + _VERSION, re.IGNORECASE) for h in _READ[3:]]
+    why = "a host row: only kernels were asked for"
+    ledger = [
+        row | {"kept": False, "why": why}
+        if row["n_events"] and row["kept"] and any(h.fullmatch(row["what"]) for h in host)
+        else row
+        for row in ledger
+    ]
+    return table[table["stream"] >= 0], ledger
+
+
+# Of the process that nsys started: its rank and how many there are, the surest first.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", ""),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+_NUMBER = re.compile(r"\d{1,7}")
+
+
+def launcher(db, tables: dict[str, set]) -> dict:
+    """`environment` and `options` of the process that nsys started, and the `host`, as recorded."""
+    environment, arguments, host = {}, {}, ""
+    if {"name", "value"} <= tables.get("META_DATA_CAPTURE", set()):
+        query = "SELECT name, value FROM META_DATA_CAPTURE WHERE name LIKE 'PROCESS_0:%'"
+        for name, value in db.execute(query):
+            if name == "PROCESS_0:ENVIRONMENT_VARIABLE":
+                key, _, value = str(value).partition("=")
+                environment[key] = value.strip('"')
+            elif found := re.fullmatch(r"PROCESS_0:ARGUMENT_(\d{1,6})", str(name)):
+                arguments[int(found[1])] = str(value)
+    if {"name", "value"} <= tables.get("TARGET_INFO_SYSTEM_ENV", set()):
+        query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
+        host = str((db.execute(query).fetchone() or [""])[0])
+    words = " ".join(arguments[n] for n in sorted(arguments))
+    options = re.findall(r"--(node[-_]rank|nproc[-_]per[-_]node|nnodes)[= ](\d{1,7})(?!\S)", words)
+    options = {name.replace("-", "_"): int(value) for name, value in options}
+    return {"environment": environment, "options": options, "host": host}
+
+
+def ranks_of(table: pd.DataFrame, by_nccl: dict, said: dict) -> tuple[pd.Series, int | None, str]:
+    """Rank of each device row, the number of ranks, and where they come from; NA when not told.
+
+    by_nccl : (process, device) -> rank and number of ranks
+    said : of `launcher`
+    """
+    work = table[table["stream"] >= 0]
+    talkers = work.loc[work["kind"] == "comm", ["process", "device"]].drop_duplicates()
+    talkers = list(talkers.itertuples(index=False, name=None))
+    told = [by_nccl.get(lane) for lane in talkers]
+    if told and None not in told and len({rank for rank, _ in told}) == len(told):
+        numbers = {lane: rank for lane, (rank, _) in zip(talkers, told, strict=True)}
+        lanes = pd.MultiIndex.from_frame(work[["process", "device"]])
+        rank = pd.Series(lanes.map(numbers), index=work.index, dtype="Int64")
+        return rank, max(n for _, n in told), "rank as NCCL's ranges tell"
+    rank, why = _by_devices(work, {process for process, _ in talkers})
+    return _by_launcher(rank, why, said)
+
+
+def _by_devices(work: pd.DataFrame, talkers: set) -> tuple[pd.Series, str]:
+    devices = sorted(work["device"].unique())
+    if len(devices) > 1:
+        rank = work["device"].where(work["device"].between(0, 2**31 - 1))  # else it is damaged
+        why = f"{len(devices)} devices in one export: rank is the number of the device"
+        return rank.astype("Int64"), why
+    if len(talkers) > 1:
+        number = {process: i for i, process in enumerate(sorted(talkers))}
+        why = f"{len(talkers)} processes use one device number: rank is the order of the process"
+        return work["process"].map(number).astype("Int64"), why
+    return pd.Series(pd.NA, index=work.index, dtype="Int64"), ""
+
+
+def _by_launcher(rank: pd.Series, why: str, said: dict) -> tuple[pd.Series, int | None, str]:
+    """The rank of the only lane from the environment; of several, counted on from torchrun's."""
+    options, environment = said["options"], said["environment"]
+    if why:
+        each, nodes = options.get("nproc_per_node"), options.get("nnodes", 1)
+        node = options.get("node_rank", 0 if nodes == 1 else None)
+        if each is None or node is None or node >= nodes or not (rank.dropna() < each).all():
+            return rank, None, why
+        count = f", counted from {node * each} as node {node} of {nodes}" if nodes > 1 else ""
+        return rank + node * each, nodes * each, why + count
+    for name, size in _VARIABLES:
+        if _NUMBER.fullmatch(mine := environment.get(name, "")):
+            n = environment.get(size, "")
+            n_ranks = int(n) if _NUMBER.fullmatch(n) and int(n) > int(mine) else None
+            return rank.fillna(int(mine)), n_ranks, f"rank from the launcher's {name}"
+    return rank, None, why

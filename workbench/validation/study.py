@@ -1,0 +1,345 @@
+"""The study on emulated networks: what one worker and timed messages foretell, and what came.
+
+`make study` writes data/runs/study, whose tables are read here. A forecast rests on profiles.csv
+(one worker, no network) and collectives.csv (all-reduces alone) only; cells.csv is compared with.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..base.checks import above_0, numbers, shown
+from ..base.tables import MEASUREMENTS, check
+from ..base.units import MIB
+from ..costs import Interpolated
+from ..fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
+from ..timeline import Scenario, predict
+from ..whatif import optimal
+from .cells import VALIDATION
+from .gain import CLAIMED, GAIN, NOISE
+
+PROFILES = {
+    "model": "what was trained",
+    "scale": "real gradients are so many times larger",
+    "name": "of a gradient, in the order backward makes them",
+    "nbytes": "bytes",
+    "ready_s": "s since backward began, median over iterations",
+    "one_worker_s": "T1 of the model, s",
+    "backward_s": "from backward's begin to its end, s",
+    "wrapper_s": "what hooks and copies into messages add to T1, s",
+}
+CELLS = {
+    "network": "rate each way, and delay one way where there is one",
+    "n_workers": "workers",
+    "model": "what was trained",
+    "policy": "of `policies`",
+    "n_messages": "messages an iteration",
+    "iteration_s": "median over iterations, s",
+    "low_s": "lower end of the median's 95 % interval, s",
+    "high_s": "upper end of it, s",
+}
+CONSTANT, ADAPTIVE = "64 MiB", "adaptive"  # the two that the paper's abstract compares
+_TABLES = {
+    "profiles": PROFILES,
+    "collectives": {"network": CELLS["network"]} | MEASUREMENTS,
+    "cells": CELLS,
+}
+_NAMES = {
+    "resnet50": "ResNet-50",
+    "vgg16_bn": "VGG-16-BN",
+    "bert_base": "BERT-Base",
+    "lstm": "LSTM",
+}
+_CELL = ["network", "n_workers", "model"]
+_CELLS_OF = ["case", "n_workers", "model"]  # of VALIDATION
+_OF_MODEL = ["scale", "one_worker_s", "backward_s", "wrapper_s"]  # on each row of its profile
+_VERDICTS = ["no headroom", "below", "inside", "above"]  # of GAIN
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a study measured.
+
+    profiles : PROFILES; collectives : MEASUREMENTS with a column network; cells : CELLS
+    info : run.json, with what the machine was and how the networks were made
+    """
+
+    profiles: pd.DataFrame
+    collectives: pd.DataFrame
+    cells: pd.DataFrame
+    info: dict
+
+
+def read_study(folder: Path | str) -> Study:
+    """Return the study in a folder that `make study` wrote; ValueError for any other."""
+    folder = Path(folder)
+    paths = {name: folder / f"{name}.csv" for name in _TABLES}
+    tables = {
+        name: check(_read(paths[name], _table), columns, str(paths[name]))
+        for name, columns in _TABLES.items()
+    }
+    return Study(**tables, info=_read(folder / "run.json", json.loads))
+
+
+def _read(path: Path, parse: Callable):
+    """Return what a file of a study holds, or raise ValueError naming it."""
+    expected = "expected what `make study` writes"
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent}: no {path.name}; {expected}") from None
+    except (OSError, ValueError) as error:
+        said = str(error).strip().splitlines()[0]
+        raise ValueError(f"{path}: cannot be read: {said}; {expected}") from None
+
+
+def _table(text: str) -> pd.DataFrame:
+    return pd.read_csv(StringIO(text), comment="#")
+
+
+def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -> Scenario:
+    """Return the scenario of a model on a network, with DDP's buckets.
+
+    profile : PROFILES of one model; collectives : MEASUREMENTS of one network, between whose
+    all-reduces the price of a message is interpolated
+
+    fixed_s is what hooks and copies cost one worker. Raises ValueError for a profile without rows
+    or of several models, and where no all-reduce was timed with as many workers.
+    """
+    check(profile, PROFILES, "profile")
+    check(collectives, MEASUREMENTS, "collectives")
+    if len(told := profile[["model", *_OF_MODEL]].drop_duplicates()) != 1:
+        raise ValueError(
+            f"profile: expected rows of one model, with one {', '.join(_OF_MODEL)}; "
+            f"found {len(told)} of these"
+        )
+    above_0(profile["scale"], "profile: scale")
+    first = told.iloc[0]
+    timed = collectives[collectives["op"] == "all_reduce"]
+    timed = timed[timed["n_workers"] == n_workers]
+    if timed.empty:
+        raise ValueError(
+            f"collectives: expected all-reduces timed with {shown(n_workers)} workers, found none"
+        )
+    return Scenario(
+        profile[["name", "nbytes", "ready_s"]].reset_index(drop=True),
+        one_worker_s=float(first["one_worker_s"]),
+        backward_s=float(first["backward_s"]),
+        n_workers=n_workers,
+        all_reduce=Interpolated(timed),
+        fusion=DDPBuckets(),
+        fixed_s=float(first["wrapper_s"]),
+    )
+
+
+def policies(scenario: Scenario, scale: int) -> dict:
+    """Return the fusion policies of the study by name.
+
+    Gradients are 1 / scale of a real model's, and so is the buffer called to scale; the 64 MiB
+    themselves hold a whole model, as one message does. Adaptive is the optimum for the scenario.
+    """
+    return {
+        "per tensor": PerTensor(),
+        "one message": OneMessage(),
+        "DDP": DDPBuckets(),
+        CONSTANT: FixedBuffer(64 * MIB),
+        "64 MiB to scale": FixedBuffer(64 * MIB // scale),
+        ADAPTIVE: optimal(scenario).fusion,
+    }
+
+
+def predicted(study: Study) -> pd.DataFrame:
+    """Return VALIDATION of the scaling factor, T1 / Tn, a row a cell; no cell is left out.
+
+    case is the network, method the policy. More columns: low and high, the 95 % interval of the
+    measured factor's median; n_messages as sent, and predicted_messages.
+
+    Raises ValueError for a cell that is there twice, holds no time, or lacks a profile, timed
+    messages or a policy of `policies`.
+    """
+    if not isinstance(study, Study):
+        raise ValueError(f"predicted: expected a Study, got {shown(study)}; read_study(folder)")
+    cells = _once(check(study.cells, CELLS, "cells"), [*_CELL, "policy"], "cells")
+    for name in ("iteration_s", "low_s", "high_s"):
+        above_0(cells[name], f"cells: {name}")
+    keys = cells[_CELL].drop_duplicates().itertuples(index=False)
+    forecast = pd.concat([_forecasts(study, *key) for key in keys])
+    if strange := sorted(set(cells["policy"]) - set(known := forecast["policy"].unique())):
+        expected = ", ".join(known)
+        raise ValueError(f"cells: policy: expected one of {expected}; got {shown(strange[0])}")
+    table = cells.merge(forecast, on=[*_CELL, "policy"], how="left")
+    factor = {
+        name: table["one_worker_s"] / table[column]
+        for name, column in (("measured", "iteration_s"), ("low", "high_s"), ("high", "low_s"))
+    }
+    table = table.rename(columns={"network": "case", "policy": "method"}).assign(
+        model=table["model"].replace(_NAMES),
+        dataset="emulated networks",
+        quantity="scaling factor",
+        error=table["predicted"] / factor["measured"] - 1,
+        calibrated_on="one worker, and all-reduces alone",
+        note="",
+        **factor,
+    )
+    return table[[*VALIDATION, "low", "high", "n_messages", "predicted_messages"]]
+
+
+def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.DataFrame:
+    """Return the predicted scaling factor and messages of each policy."""
+    profile = check(study.profiles, PROFILES, "profiles")
+    profile = profile[profile["model"] == model]
+    timed = check(study.collectives, _TABLES["collectives"], "collectives")
+    timed = timed[timed["network"] == network]
+    for what, rows, value in (("profiles", profile, model), ("collectives", timed, network)):
+        if rows.empty:
+            raise ValueError(
+                f"{what}: expected rows of {shown(value)}, which has cells; found none"
+            )
+    plain = scenario(profile, timed, n_workers)
+    rows = []
+    for name, policy in policies(plain, int(profile["scale"].iloc[0])).items():
+        made = predict(replace(plain, fusion=policy))
+        rows.append((name, made.scaling_factor, len(made.timeline)))
+    table = pd.DataFrame(rows, columns=["policy", "predicted", "predicted_messages"])
+    cell = {"network": network, "n_workers": n_workers, "model": model}
+    return table.assign(**cell, one_worker_s=plain.one_worker_s)
+
+
+def _once(table: pd.DataFrame, key: list, what: str) -> pd.DataFrame:
+    """Return the table, or raise ValueError where it has no row, or not one row a key."""
+    if table.empty or table[key].isna().any(axis=None):
+        found = "an empty one" if len(table) else "no row"
+        raise ValueError(f"{what}: expected rows, each with {', '.join(key)}; found {found}")
+    twice = table[table.duplicated(key)]
+    if len(twice):
+        cell = "; ".join(map(str, twice[key].iloc[0]))
+        raise ValueError(f"{what}: expected each cell once; {cell} is there more than once")
+    return table
+
+
+def _checked(table: pd.DataFrame, over: str, what: str, more: tuple = ()) -> pd.DataFrame:
+    """Return the table of `predicted`, or raise ValueError unless each cell has all methods once.
+
+    over : the method that others are compared with; more : further columns with numbers above 0
+    """
+    check(table, VALIDATION | dict.fromkeys(more, "of measured, see `predicted`"), what)
+    _once(table, [*_CELLS_OF, "method"], what)
+    for name in ("measured", "predicted", *more):
+        above_0(table[name], f"{what}: {name}")
+    methods, cells = table["method"].unique(), pd.MultiIndex.from_frame(table[_CELLS_OF])
+    if over not in list(methods):
+        known = ", ".join(map(str, methods))
+        raise ValueError(f"{what}: expected rows of one of {known}; got {shown(over)}")
+    for name in methods:
+        lacks = cells[~cells.isin(cells[table["method"] == name])]
+        if len(lacks):
+            cell = "; ".join(map(str, lacks[0]))
+            raise ValueError(f"{what}: expected each cell with every method; {cell} lacks {name}")
+    return table
+
+
+def without_overlap(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `predicted` with a plainer forecast: one message after backward for all.
+
+    That is T1 + w + C(all bytes), which needs no recursion; what it is off by tells what OSF adds.
+    """
+    _checked(table, "one message", "without_overlap")
+    one = table[table["method"] == "one message"].set_index(_CELLS_OF)["predicted"]
+    cells = pd.MultiIndex.from_frame(table[_CELLS_OF])
+    plainer = one.loc[cells].to_numpy()
+    return table.assign(predicted=plainer, error=plainer / table["measured"] - 1)
+
+
+def errors(table: pd.DataFrame, by: tuple = ("n_workers",)) -> pd.DataFrame:
+    """Return how far off predictions are, in shares of what was measured, a row a group.
+
+    table : VALIDATION. Columns: those of by, cells, mean_absolute, p95 (95th percentile of the
+    absolute errors), largest, mean_error.
+    """
+    if not by:
+        raise ValueError("errors: by: expected names of columns to group by, got none")
+    by = [by] if isinstance(by, str) else list(by)
+    check(table, VALIDATION | dict.fromkeys(by, "to group by"), "errors")
+    off = pd.to_numeric(table["error"], "coerce").abs()
+    numbers(off, "errors: error", "finite numbers")
+    groups = table.assign(size=off).groupby(by, sort=False, dropna=False)
+    return groups.agg(
+        cells=("error", "size"),
+        mean_absolute=("size", "mean"),
+        p95=("size", lambda each: np.quantile(each, 0.95)),
+        largest=("size", "max"),
+        mean_error=("error", "mean"),
+    ).reset_index()
+
+
+def gains(table: pd.DataFrame) -> pd.DataFrame:
+    """Return GAIN of the adaptive plan over every other policy, as measured.
+
+    table : of `predicted`. More columns: predicted_gain; noise, by how much the gain may be off
+    by the intervals of the two medians.
+    """
+    _checked(table, ADAPTIVE, "gains", ("low", "high"))
+    of = {name: rows.set_index(_CELLS_OF) for name, rows in table.groupby("method", sort=False)}
+    own = of.pop(ADAPTIVE)
+    if not of:
+        raise ValueError(f"gains: expected rows of methods beside {ADAPTIVE}, found none")
+    parts = [_gain(own, other.loc[own.index]).assign(baseline=name) for name, other in of.items()]
+    found = pd.concat(parts).reset_index().rename(columns={"case": "network"})
+    found = found.assign(source="emulated networks")
+    return found[[*GAIN, "predicted_gain", "noise"]]
+
+
+def _gain(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Return what one policy gains over another, cell by cell."""
+    gain = own["measured"] / other["measured"] - 1
+    half = [(each["high"] - each["low"]) / 2 / each["measured"] for each in (own, other)]
+    edges = [-np.inf, NOISE, *CLAIMED, np.inf]
+    return pd.DataFrame(
+        {
+            "constant": other["measured"],
+            "adaptive": own["measured"],
+            "gain": gain,
+            "verdict": pd.cut(gain, edges, labels=_VERDICTS).astype("str"),
+            "predicted_gain": own["predicted"] / other["predicted"] - 1,
+            "noise": np.hypot(*half),
+        }
+    )
+
+
+def beside(table: pd.DataFrame) -> pd.DataFrame:
+    """Return GAIN of the adaptive plan twice, as measured and below it as predicted.
+
+    table : of `predicted`. Baselines are told apart by a word: "64 MiB: measured".
+    """
+    _checked(table, ADAPTIVE, "beside", ("low", "high"))
+    forecast = dict.fromkeys(("measured", "low", "high"), table["predicted"])
+    found = {"measured": gains(table), "predicted": gains(table.assign(**forecast))}
+    parts = [
+        rows[rows["baseline"] == baseline].assign(baseline=f"{baseline}: {what}")
+        for baseline in found["measured"]["baseline"].unique()
+        for what, rows in found.items()
+    ]
+    return pd.concat(parts, ignore_index=True)[list(GAIN)]
+
+
+def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
+    """Return how many times as fast as with one policy the others train, mean over models.
+
+    table : of `predicted`. Two rows a network and number of workers, measured and predicted, a
+    column a policy; geometric means, as of ratios.
+    """
+    _checked(table, over, "speedups")
+    logs = np.log(table.set_index([*_CELLS_OF, "method"])[["measured", "predicted"]])
+    ratios = logs - logs.xs(over, level="method").reindex(logs.index.droplevel("method")).to_numpy()
+    means = ratios.groupby(["case", "n_workers", "method"], sort=False).mean()
+    means.columns.name = "speedup"
+    wide = np.exp(means).stack().unstack("method")
+    order = [name for name in table["method"].unique() if name != over]
+    rows = logs.index.droplevel(["model", "method"]).unique()
+    both = [(*row, what) for row in rows for what in means]
+    return wide.loc[both, order]

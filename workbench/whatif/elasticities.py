@@ -1,0 +1,163 @@
+"""Which input moves the scaling factor most: elasticities in closed form from the critical bucket.
+
+The last message ends at A_c + sum of C_j, j >= c, where c is the critical bucket and A_c its
+arrival: its ready time, its launch, or the end of backward without overlap. So with one queue, and
+where communication bounds the iteration,
+
+    dTn/dp = sum of dC_j/dp, j >= c         for a price p of the link
+    dTn/dx = (dT1 + dA_c - dB)/dx           when compute takes longer
+
+and the elasticity of the scaling factor T1/Tn to p is (p/T1) dT1/dp - (p/Tn) dTn/dp: by how many
+per cent it changes when p grows by one. Everything is hidden where all are 0.
+"""
+
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ..base.checks import shown
+from ..costs import Adjusted
+from ..fits.regimes import tangent
+from ..fusion import fuse
+from ..timeline import Prediction, Scenario, predict
+from ..timeline.scenario import check_scenario, host_launches, latency_alone, seconds_alone
+from .workloads import enqueued_by
+
+SENSITIVITY = {
+    "parameter": "a price of the link, latency and transfer where it has none, bytes (all "
+    "gradients), backward (forward unchanged), compute (all of T1), buffer (a limit of fusion)",
+    "value": "its value, in SI units; 1 for a share of all",
+    "elasticity": "per cent of the scaling factor a per cent of the parameter",
+    "method": "critical bucket, or half to double: ln(SF(2x) / SF(x/2)) / ln 4",
+    "note": "what it stands for, in words",
+}
+_LIMITS = ("buffer_bytes", "cap_bytes", "threshold_bytes", "elements")
+_STEP = 1e-6  # relative: costs and arrivals are straight between their breaks
+
+
+def sensitivity(scenario: Scenario, fit=None) -> pd.DataFrame:
+    """Return SENSITIVITY, the largest elasticity first.
+
+    Prices are those of `all_reduce.parameters`. The buffer, whose effect comes in steps, is halved
+    and doubled instead. Where two buckets are critical at once, or all is just hidden, the
+    elasticity is that of the first bucket: the other side of the kink has another.
+
+    fit : of the all-reduce, whose card may say that a price is not determined: its note says so
+
+    Raises ValueError for several streams or a slow-down, where there is no closed form.
+    """
+    _refuse(scenario)
+    free = {} if fit is None else _free(fit)
+    prediction = predict(scenario)
+    one_worker_s, iteration_s = scenario.one_worker_s, prediction.iteration_s
+    first = _critical(prediction)
+    after = np.arange(len(prediction.timeline)) >= first
+    rows = [
+        (name, value, -float(more_s[after].sum()) / iteration_s, "critical bucket", note)
+        for name, value, more_s, note in _prices(scenario, prediction.timeline["nbytes"])
+    ]
+    moves_s = _arrival_moves(scenario, first) - scenario.backward_s if after.any() else 0.0
+    backward_s = int(scenario.micro_batches) * scenario.backward_s
+    for name, more_s, note in (
+        ("backward", backward_s, "forward unchanged"),
+        ("compute", one_worker_s, "forward and backward"),
+    ):
+        elasticity = more_s / one_worker_s - (more_s + moves_s) / iteration_s
+        rows.append((name, more_s, elasticity, "critical bucket", note))
+    table = pd.DataFrame([*rows, *_buffer(scenario)], columns=list(SENSITIVITY))
+    table["note"] = table["note"].mask(table["parameter"].isin(free), table["parameter"].map(free))
+    order = np.argsort(-table["elasticity"].abs(), kind="stable")
+    return table.iloc[order].reset_index(drop=True)
+
+
+def _critical(prediction: Prediction) -> int:
+    """Return the number of the first critical bucket, or how many there are when all is hidden."""
+    if prediction.exposed_comm_s + prediction.idle_s == 0:
+        return len(prediction.timeline)
+    return int(prediction.explain()["critical"].to_numpy().argmax())
+
+
+def _prices(scenario: Scenario, nbytes: pd.Series):
+    """Yield name, value, s that an e-fold of it adds to each message, and a note."""
+    cost, n, sizes = scenario.all_reduce, scenario.n_workers, nbytes.to_numpy(float)
+    priced = price_slopes(cost, sizes, n)
+    for name, (value, slopes) in priced.items():
+        yield name, value, value * slopes * (n > 1), ""
+    if not priced:
+        seconds = seconds_alone(cost, sizes, n)
+        latency = latency_alone(cost, seconds, n)
+        yield "latency", 1.0, latency, "what an empty message costs"
+        yield "transfer", 1.0, seconds - latency, "the rest of each message"
+    up, down = (seconds_alone(cost, sizes * (1 + step), n) for step in (_STEP, -_STEP))
+    yield "bytes", float(sizes.sum()), (up - down) / (2 * _STEP), "messages held"
+
+
+def price_slopes(cost, nbytes: np.ndarray, n_workers) -> dict:
+    """Return price -> (value, dC/dprice of each message); empty for a cost without parameters."""
+    if isinstance(cost, Adjusted):
+        inner = price_slopes(cost.cost, nbytes / cost.compression, n_workers)
+        return {
+            name: (value, slope / (cost.latency if _is_latency(name) else cost.bandwidth))
+            for name, (value, slope) in inner.items()
+        }
+    values, slopes = getattr(cost, "parameters", {}), tangent(cost, nbytes, n_workers)
+    return {name: (values[name], slopes[name].to_numpy()) for name in slopes if name in values}
+
+
+def _is_latency(name: str) -> bool:
+    return name.startswith(("alpha", "floor"))
+
+
+def _arrival_moves(scenario: Scenario, bucket: int) -> float:
+    """Return by how many s a bucket's arrival is later for an e-fold of backward.
+
+    The policy is asked again, as one with a clock may launch at times of backward or of the host.
+    """
+    late, early = (_arrival(scenario, bucket, 1 + step) for step in (_STEP, -_STEP))
+    return (late - early) / (2 * _STEP)
+
+
+def _arrival(scenario: Scenario, bucket: int, stretch: float) -> float:
+    table, backward_s = scenario.gradients, scenario.backward_s * stretch
+    ready_s = table["ready_s"] * stretch
+    buckets = fuse(enqueued_by(table, ready_s).assign(ready_s=ready_s), scenario.fusion)
+    bucket = min(bucket, len(buckets) - 1)  # a clock may have cut otherwise
+    ready_s = min(float(buckets["ready_s"].iloc[bucket]), backward_s)
+    launch_s = float(host_launches(buckets, scenario.launch_s)[bucket])
+    return max(ready_s, launch_s, 0.0 if scenario.overlap else backward_s)
+
+
+def _buffer(scenario: Scenario):
+    """Return the rows of the limits of a fusion policy."""
+    policy = scenario.fusion
+    if not is_dataclass(policy) or np.ndim(scenario.launch_s):
+        return
+    for name in (field.name for field in fields(policy) if field.name in _LIMITS):
+        value = getattr(policy, name)
+        half, double = (
+            replace(scenario, fusion=replace(policy, **{name: limit}))
+            for limit in (max(min(1, value), value / 2), 2 * value)
+        )
+        ratio = predict(double).scaling_factor / predict(half).scaling_factor
+        yield "buffer", float(value), float(np.log(ratio) / np.log(4)), "half to double", name
+
+
+def _free(fit) -> dict[str, str]:
+    """Return the notes on prices that the rows of a fit leave free."""
+    if not hasattr(fit, "undetermined"):
+        raise ValueError(
+            f"sensitivity: fit: expected a Fit, got {shown(fit)}; make one: "
+            "fit_all_reduce(measurements)"
+        )
+    return {name: f"not determined {why}" for name, why in fit.undetermined().items()}
+
+
+def _refuse(scenario):
+    check_scenario(scenario, "sensitivity")
+    if scenario.n_streams > 1 or scenario.slowdown > 0:
+        raise ValueError(
+            "sensitivity: expected one stream and no slow-down, which have no closed form; got "
+            f"n_streams={scenario.n_streams}, slowdown={scenario.slowdown:g}. "
+            "Take replace(scenario, n_streams=1, slowdown=0.0)"
+        )

@@ -1,1 +1,0 @@
-"""Figures with sliders, behind `workbench.explore`."""
