@@ -1,4 +1,4 @@
-"""The vocabulary of refusals: every check names the argument, shows the value, and passes the rest."""
+"""The vocabulary of refusals: a check names the argument, shows the value, passes the rest."""
 
 import math
 from dataclasses import dataclass, replace

@@ -177,7 +177,7 @@ ALLOWED = {
     "workbench.timeline.from_run": "from ..traces import gradients",
     "workbench.figures.timelines": "import seaborn\nfrom matplotlib import pyplot",
     "workbench.explore.forecast": "import ipywidgets\nfrom .. import figures",
-    "workbench.capture.record": "def record():\n    import torch\n    from ..traces import load_run",
+    "workbench.capture.record": "def record():\n    import torch\n    from ..traces import x",
 }
 
 

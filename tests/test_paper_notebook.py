@@ -7,7 +7,7 @@ import pytest
 from run_notebooks import NOTEBOOKS, execute
 
 from workbench.figures import VENUES
-from workbench.notebooks import CellExecutionError
+from workbench.notebooks.execution import CellExecutionError
 from workbench.validation.published import CAPTIONS
 
 PATH = NOTEBOOKS / "06-paper-figures.ipynb"

@@ -54,8 +54,8 @@ def differences(before: Path, after: Path) -> list[str]:
             found.append(f"{old.name}: {len(cells[0])} cells show numbers, now {len(cells[1])}")
         for k, (one, other) in enumerate(zip(*cells, strict=False)):
             if one != other:
-                where = next((i for i, p in enumerate(zip(one, other, strict=False)) if p[0] != p[1]),
-                             min(len(one), len(other)))  # fmt: skip
+                pairs = enumerate(zip(one, other, strict=False))
+                where = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
                 found.append(f"{old.name}: output {k}: {one[where:][:4]}, now {other[where:][:4]}")
     for old in sorted((before / "figures").glob("*.[sc][vs][gv]")):
         new = after / "figures" / old.name

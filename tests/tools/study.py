@@ -1,6 +1,6 @@
 """The study: what OSF foretells of training on emulated networks, and what is measured there.
 
-    python tests/tools/study.py [--quick] [--out FOLDER] [--networks 0,2] [--workers 2] [--models lstm]
+    python tests/tools/study.py [--quick] [--out FOLDER] [--networks 0,2] [--workers 2]
 
 First one worker's profile and timed all-reduces, and a plan of messages made of them; then all
 policies train in turns, a few iterations each, round after round, so that a drift of the machine

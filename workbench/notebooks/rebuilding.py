@@ -175,8 +175,7 @@ def _refuse_missing(receipt: dict, places: Mapping):
 
 def _execute(notebook: Path, parameters: dict, timeout: float):
     try:  # here, as only who rebuilds needs what executes notebooks
-        from ..notebooks import CellExecutionError
-        from .execution import execute
+        from .execution import CellExecutionError, execute
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"rebuild: needs {error.name}, which comes with pip install 'osf-workbench[lab]'"
