@@ -1,13 +1,14 @@
-"""The figures with sliders: what becomes of the forecast on another link, bucket or cluster?
+"""Figures with sliders: how does the forecast change on another link, bucket size or cluster?
 
-A widget neither computes nor draws: it turns sliders into a Scenario, asks `timeline` for the
-prediction and `figures` for the picture. `explorer.scenario` is the scenario of the sliders'
-present positions, to go on with in the next cell.
+    explorer = explore_scaling(scenario)
+    explorer.scenario        # the scenario of the sliders' positions, for the next cell
+    explorer.code()          # Python text that draws the same picture
+    explorer.state()         # positions of the controls; restore(state) and reset() set them
+    explorer.static().save("page.html")  # a few positions as HTML that needs no Python
 
-Every explorer has buttons to save the figure, to reset the controls and to copy its code, and
-`state()` and `restore(state)`: where its controls stand; `reset()`; `code()`: Python text that
-makes the same picture from what was given; `static()`: HTML of a few positions that needs no
-kernel, and `static().save("page.html")`.
+A widget neither computes nor draws: it turns sliders into a Scenario, `timeline` predicts and
+`figures` draws. Buttons save the figure, reset the controls and copy the code. All controls work by
+keyboard.
 """
 
 from .explorer import static_of
