@@ -7,8 +7,8 @@
     explorer.static().save("page.html")  # a few positions as HTML that needs no Python
 
 A widget neither computes nor draws: it turns sliders into a Scenario, `timeline` predicts and
-`figures` draws. Buttons save the figure, reset the controls and copy the code. All controls work by
-keyboard.
+`figures` draws. Buttons save the figure, reset the controls and copy the code. All controls work
+by keyboard.
 """
 
 from .explorer import static_of

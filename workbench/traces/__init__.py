@@ -17,9 +17,9 @@ The format of a file is detected from its content, never from its name; files ma
     nccl-tests, rccl-tests, OSU, look-up tables,     read_measurements: timed collectives
     CSV, any DataFrame
 
-How to record, next to PyTorch's profiler (README). Horovod's timeline has no backward pass, so record
-one GPU with the profiler for a forecast. For Nsight Systems put each iteration into a range,
-`torch.cuda.nvtx.range_push(f"iteration {i}")` and `range_pop()`, and record between
+How to record, next to PyTorch's profiler (README). Horovod's timeline has no backward pass, so
+record one GPU with the profiler for a forecast. For Nsight Systems put each iteration into a
+range, `torch.cuda.nvtx.range_push(f"iteration {i}")` and `range_pop()`, and record between
 `torch.cuda.profiler.start()` and `stop()`:
 
     horovodrun -np 4 --timeline-filename $PWD/myrun.json --timeline-mark-cycles python train.py
@@ -27,17 +27,18 @@ one GPU with the profiler for a forecast. For Nsight Systems put each iteration 
         --capture-range=cudaProfilerApi --capture-range-end=stop -o myrun python train.py
     nsys export --type=sqlite --include-blobs=true --output=myrun.sqlite myrun.nsys-rep
 
-Columns of a CSV or DataFrame are found by their usual names, with the unit in the name: `size_mib` or
-`Size (KiB)`, `time_us` or `latency_ms`, `n_workers`, `world_size`, `ranks` or `gpus`; `nbytes` and
-`seconds` need no unit. Rename others first:
+Columns of a CSV or DataFrame are found by their usual names, with the unit in the name:
+`size_mib` or `Size (KiB)`, `time_us` or `latency_ms`, `n_workers`, `world_size`, `ranks` or
+`gpus`; `nbytes` and `seconds` need no unit. Rename others first:
 
-    read_measurements(pd.read_csv("mine.csv").rename(columns={"team": "n_workers", "took": "time_us"}))
+    read_measurements(table.rename(columns={"team": "n_workers", "took": "time_us"}))
     read_measurements("log.txt").assign(n_workers=8)  # if the file does not say
 
 `load_run(path, patterns={"fast_reduce": "all_reduce"})` names communication kernels that are not
-known. A damaged file yields what is left of it and one warning; `run.ledger` accounts for every event.
-Rank clocks are aligned; the remaining skew is reported. `load_run(path, keep="kernels")` streams files
-larger than memory, `executor=` reads ranks in parallel, and `cache=True` makes the second load instant.
+known. A damaged file yields what is left of it and one warning; `run.ledger` accounts for every
+event. Rank clocks are aligned; the remaining skew is reported. `load_run(path, keep="kernels")`
+streams files larger than memory, `executor=` reads ranks in parallel, and `cache=True` makes the
+second load instant.
 """
 
 from .breakdown import (
