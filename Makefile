@@ -10,6 +10,7 @@ STUDY_FLAGS ?=
 FIGURES_FLAGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PINS := pyproject.toml constraints.txt
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -17,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME
 
-.PHONY: help lab test figures pages bench bench-large study fuzz lint
+.PHONY: help lab test test-all figures pages bench bench-large study fuzz lint
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -27,8 +28,11 @@ lab: .venv/lab-installed  ## open JupyterLab at notebooks/00-start-here.ipynb
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) --ServerApp.root_dir="$(CURDIR)" \
 	    --LabApp.default_url=/lab/tree/notebooks/00-start-here.ipynb $(LAB_FLAGS)
 
-test: .venv/test-installed  ## run every test, side by side
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+test: .venv/test-installed  ## run the tests, all but the exhaustive ones
+	$(PYTEST) -m "not all" $(PYTEST_FLAGS)
+
+test-all: .venv/test-installed  ## run every test
+	$(PYTEST) $(PYTEST_FLAGS)
 
 figures: .venv/test-installed  ## execute every notebook, rebuild notebooks/figures/
 	$(BIN)/python tests/tools/run_notebooks.py $(FIGURES_FLAGS)

@@ -1,7 +1,8 @@
-"""What several tests share: a place with real traces, and small traces written on the spot."""
+"""What several tests share: real traces, small traces written on the spot, and refusals."""
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,35 @@ from workbench.base.checks import shown
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+_EXHAUSTIVE = pytest.StashKey[Counter]()  # files with tests that are left out, and how many
+
+
+def pytest_configure(config):
+    config.stash[_EXHAUSTIVE] = Counter()
+
+
+def pytest_deselected(items):
+    for item in items:
+        if item.get_closest_marker("all"):
+            item.config.stash[_EXHAUSTIVE][item.path.name] += 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["exhaustive"] = dict(session.config.stash[_EXHAUSTIVE])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    output = getattr(node, "workeroutput", {})  # none if the worker crashed
+    node.config.stash[_EXHAUSTIVE] |= output.get("exhaustive", {})  # all workers count the same
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    left_out = config.stash[_EXHAUSTIVE]
+    if left_out and config.option.markexpr == "not all":
+        files = ", ".join(f"{name} ({number})" for name, number in sorted(left_out.items()))
+        terminalreporter.write_line(f"make test-all adds {left_out.total()} tests: {files}")
 
 
 @pytest.fixture
