@@ -19,7 +19,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 from workbench.figures import paper, save
-from workbench.parameters import defaults, settle
+from workbench.notebooks import defaults, settle
 TABLE, TIMES, NAME, FIGURES = Path("table.csv"), 1.0, "one", None
 DEFAULTS = defaults(globals())
 """

@@ -1,13 +1,14 @@
-"""Notebooks: their parameters, their execution, figures rebuilt from receipts, and pages.
+"""Notebooks: their parameters and data, figures rebuilt from receipts, and HTML pages.
 
 rebuild("figures/scaling.receipt.json")    python -m workbench.notebooks
 """
 
-from .parameters import defaults, settle
+from .parameters import defaults, settle, shipped_data
 from .rebuilding import rebuild
 
 __all__ = [
     "defaults",
     "rebuild",
     "settle",
+    "shipped_data",
 ]

@@ -11,10 +11,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..base.checks import shown
+from ..figures.provenance import REPOSITORY
 
 # Texts that may be words, such as a venue, a collective or a model: a folder that happens to be
 # named like one is not meant.
 _WORDS = frozenset({"MODEL", "OP", "SIZES", "VENUE"})
+
+
+def shipped_data() -> Path:
+    """Return the folder data/ of the checkout: published timings, recorded runs, tables.
+
+    Raises FileNotFoundError if the package was installed without its repository.
+    """
+    return from_checkout("data", "use paths of your own")
+
+
+def from_checkout(folder: str, otherwise: str) -> Path:
+    """Return a folder of the checkout that this package runs from, or raise FileNotFoundError."""
+    if not all(map(Path.exists, (REPOSITORY / "pyproject.toml", REPOSITORY / folder))):
+        raise FileNotFoundError(
+            f"{folder}: expected this folder next to the package workbench, in a clone of its "
+            f"repository; {REPOSITORY} is not one. Clone the repository, or {otherwise}"
+        )
+    return REPOSITORY / folder
 
 
 @dataclass
