@@ -1,27 +1,37 @@
-"""The tables of the package: one dict each, column -> what it holds and in which unit."""
+"""The tables of the package: one dict per table, column -> what it contains and its unit.
 
+`check(table, columns, name)` refuses a table that lacks columns. `table_of` is the same for
+arguments:
+
+    @checked(gradients=table_of(GRADIENTS))
+    def fuse(gradients, policy): ...
+"""
+
+from collections.abc import Callable
 from os import PathLike
 
 import pandas as pd
 
+from .checks import require
+
 EVENTS = {
-    "rank": "worker's number, <NA> when the file does not say",
+    "rank": "number of the worker, <NA> if the file does not contain it",
     "stream": "device stream; -1 on the host",
     "thread": "host thread; -1 on a device",
-    "iteration": "number the profiler gave; -1 outside every iteration",
+    "iteration": "number from the profiler; -1 outside every iteration",
     "kind": "compute, comm, memory, host or annotation",
-    "op": "name of the collective, else empty",
+    "op": "name of the collective, empty for other rows",
     "name": "as written in the file",
-    "group": "process group of a comm row, empty when the file does not say",
-    "nbytes": "bytes of a comm row's message or of the gradient a host row accumulates, else <NA>",
-    "n_workers": "workers in a comm row's group, else <NA>",
+    "group": "process group of a comm row, empty if unknown",
+    "nbytes": "bytes of a comm row's message or of a host row's gradient, <NA> for other rows",
+    "n_workers": "workers in a comm row's group, <NA> for other rows",
     "correlation": "number shared by a launch and its device row; -1 for none",
     "start_s": "s since the run's first event",
     "end_s": "s since the run's first event",
 }
 ITERATIONS = {
-    "rank": "worker's number, <NA> when unknown",
-    "iteration": "number the profiler gave",
+    "rank": "number of the worker, <NA> if unknown",
+    "iteration": "number from the profiler",
     "duration_s": "s",
     "compute_s": "s with a compute row running",
     "comm_s": "s with a comm row running",
@@ -31,35 +41,35 @@ ITERATIONS = {
     "idle_s": "s with nothing running; duration = compute + both exposed + idle",
 }
 COLLECTIVES = {
-    "iteration": "number the profiler gave; -1 outside every iteration",
-    "index": "place of the message within its iteration, in order of starts, from 0",
+    "iteration": "number from the profiler; -1 outside every iteration",
+    "index": "number of the message within its iteration, in order of starts, from 0",
     "op": "name of the collective",
-    "nbytes": "bytes of the message, <NA> when the file does not say",
-    "n_workers": "workers in the group, <NA> when the file does not say",
-    "n_ranks_seen": "ranks whose row was found",
+    "nbytes": "bytes of the message, <NA> if unknown",
+    "n_workers": "workers in the group, <NA> if unknown",
+    "n_ranks_seen": "ranks with a row of this message",
     "ready_s": "s, end of the last compute launched before the message, latest rank",
-    "launch_s": "s, the host's launch of the message, latest rank; <NA> when not recorded",
+    "launch_s": "s, the host's launch of the message, latest rank; <NA> if not recorded",
     "start_s": "s, first rank's start",
     "end_s": "s, last rank's end",
     "wait_s": "s from the first to the last rank's arrival",
     "transfer_s": "s from the last arrival to the end",
 }
 GRADIENTS = {  # gradients(run) adds ready_min_s and ready_max_s, over its ranks and iterations
-    "name": "gradient's name, or its number in backward order",
-    "nbytes": "bytes on the wire, <NA> when unknown",
+    "name": "name of the gradient, or its number in backward order",
+    "nbytes": "bytes on the wire, <NA> if unknown",
     "ready_s": "s since backward began; non-decreasing",
 }
 MEASUREMENTS = {
     "op": "name of the collective",
     "n_workers": "workers",
-    "n_nodes": "nodes, <NA> when unknown",
+    "n_nodes": "nodes, <NA> if unknown",
     "nbytes": "bytes of the message",
     "seconds": "s",
 }
 BUCKETS = {
     "n_gradients": "gradients fused",
     "nbytes": "bytes of the message",
-    "ready_s": "s since backward began, when its last gradient is ready",
+    "ready_s": "s since backward began until its last gradient is ready",
 }
 TIMELINE = BUCKETS | {
     "start_s": "s since backward began",
@@ -67,15 +77,14 @@ TIMELINE = BUCKETS | {
 }
 LEDGER = {
     "file": "path of the file",
-    "rank": "worker's number, <NA> when unknown",
+    "rank": "number of the worker, <NA> if unknown",
     "what": "which events or lines",
     "n_events": "how many",
-    "kept": "True when they are in the table",
+    "kept": "True if they are in the table",
     "why": "reason in words",
 }
 
-
-# Which call makes a table: of a run, and of a path.
+# Which call makes a table: from a run, and from a path.
 _MADE = {
     "events": ("run.events", "load_run(path)"),
     "gradients": ("gradients(run)", "gradients(load_run(path))"),
@@ -85,27 +94,27 @@ _MADE = {
 
 
 def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
-    """Return the table when it has the columns, each once, else raise a ValueError naming them."""
+    """Return the table if it has each of the columns once; otherwise raise a ValueError."""
     of_run, of_path = _MADE.get(what, ("", ""))
     if not isinstance(table, pd.DataFrame):
         call = of_path if isinstance(table, str | PathLike) else ""
         call = of_run if hasattr(table, "events") else call
-        advice = f". Pass {call}" if call else ""
-        raise ValueError(f"{what}: expected a DataFrame, got {type(table).__name__}{advice}")
-    missing = [column for column in columns if column not in table.columns]
+        found = type(table).__name__
+        require(False, what, "a DataFrame", found=found, do=f"Pass {call}" if call else "")
+    missing = [f"{name} ({columns[name]})" for name in columns if name not in table.columns]
     if missing:
-        wanted = "; ".join(f"{column} ({columns[column]})" for column in missing[:3])
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        found = ", ".join(map(str, table.columns[:12])) + (
-            "" if len(table.columns) <= 12 else ", ..."
-        )
-        advice = ""
+        wanted = "; ".join(missing[:3]) + f" and {len(missing) - 3} more" * (len(missing) > 3)
+        found = ", ".join(map(str, table.columns[:12])) or "no column"
+        found += ", ..." * (len(table.columns) > 12)
         if of_run and what != "events" and set(EVENTS) <= set(table.columns):
-            call = of_run.replace("run", "events")
-            advice = f". These are EVENTS: pass {call}"
-        found = f"Found: {found or 'no column'}{advice}"
-        raise ValueError(f"{what}: missing column {wanted}{more}. {found}")
+            found += f". These are EVENTS: pass {of_run.replace('run', 'events')}"
+        raise ValueError(f"{what}: missing column {wanted}. Found: {found}")
     twice = table.columns[table.columns.duplicated()].intersection(list(columns))
-    if len(twice):
-        raise ValueError(f"{what}: column {twice[0]} is there more than once. Drop or rename one")
+    expected, do = "each column once", "Drop or rename one of them"
+    require(not len(twice), what, expected, found=f"column {', '.join(twice)} twice", do=do)
     return table
+
+
+def table_of(columns: dict) -> Callable:
+    """Return a check for `checked`: a DataFrame that has each of the columns once."""
+    return lambda table, name: check(table, columns, name)
