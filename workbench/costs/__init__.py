@@ -7,6 +7,7 @@ from .adjusted import Adjusted
 from .links import (
     Affine,
     BatchTime,
+    Cost,
     FlatRing,
     HalvingDoubling,
     Hierarchical,
@@ -26,6 +27,7 @@ __all__ = [
     "Adjusted",
     "Affine",
     "BatchTime",
+    "Cost",
     "FlatRing",
     "HalvingDoubling",
     "Hierarchical",

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .links import Cost
+
 
 @dataclass(frozen=True)
 class Adjusted:
@@ -14,7 +16,7 @@ class Adjusted:
     copy_s_per_byte is spent in the queue, 0 for a lone worker. C is any cost.
     """
 
-    cost: object
+    cost: Cost
     compression: float = 1.0
     bandwidth: float = 1.0
     latency: float = 1.0
@@ -29,11 +31,11 @@ class Adjusted:
         return idle / self.latency + (seconds - idle) / self.bandwidth + copies
 
 
-def around(all_reduce, cost):
+def around(all_reduce: Cost, cost: Cost) -> Cost:
     """Return another cost with the adjustments, if any, of a scenario's all_reduce."""
     return replace(all_reduce, cost=cost) if isinstance(all_reduce, Adjusted) else cost
 
 
-def adjusted(all_reduce) -> Adjusted:
+def adjusted(all_reduce: Cost) -> Adjusted:
     """Return a cost that can be adjusted further."""
     return all_reduce if isinstance(all_reduce, Adjusted) else Adjusted(all_reduce)

@@ -13,12 +13,20 @@ seconds is the bus bandwidth of nccl-tests. A lone worker sends nothing: every c
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from ..base.checks import numbers, shown, single, whole_workers
 from ..base.tables import check
+
+
+class Cost(Protocol):
+    """What a message costs: any callable cost(nbytes, n_workers) -> seconds."""
+
+    def __call__(self, nbytes, n_workers):
+        """Return the seconds of a message of nbytes among n_workers, broadcast over both."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from .policies import (
     OptimalFusion,
     PerTensor,
     Plan,
+    Policy,
     Timed,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "OptimalFusion",
     "PerTensor",
     "Plan",
+    "Policy",
     "Timed",
     "check_gradients",
     "fuse",

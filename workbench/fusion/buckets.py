@@ -11,42 +11,10 @@ import pandas as pd
 
 from ..base.checks import check_callable, shown
 from ..base.tables import GRADIENTS, check
-from .policies import (
-    DDPBuckets,
-    DeepSpeedBuckets,
-    FixedBuffer,
-    HorovodFusion,
-    MergedGradients,
-    OneMessage,
-    OptimalFusion,
-    PerTensor,
-    Plan,
-    Timed,
-    check_limit,
-    doubt_limit,
-    kinds,
-)
-
-__all__ = [
-    "DDPBuckets",
-    "DeepSpeedBuckets",
-    "FixedBuffer",
-    "HorovodFusion",
-    "MergedGradients",
-    "OneMessage",
-    "OptimalFusion",
-    "PerTensor",
-    "Plan",
-    "Timed",
-    "check_gradients",
-    "buckets",
-    "check_piece",
-    "fuse",
-    "partition",
-]
+from .policies import Policy, Timed, check_limit, doubt_limit, kinds
 
 
-def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
+def fuse(gradients: pd.DataFrame, policy: Policy) -> pd.DataFrame:
     """Return the BUCKETS a policy makes of the gradients, in the order they are sent.
 
     A bucket is ready with its last member; bytes and gradients are neither lost nor added.
@@ -59,7 +27,7 @@ def fuse(gradients: pd.DataFrame, policy) -> pd.DataFrame:
     return pd.DataFrame(buckets(check_gradients(gradients), policy))
 
 
-def buckets(gradients: pd.DataFrame, policy) -> dict[str, np.ndarray]:
+def buckets(gradients: pd.DataFrame, policy: Policy) -> dict[str, np.ndarray]:
     """Return the columns of `fuse` for GRADIENTS that have been checked: many policies, one check.
 
     Raises ValueError as fuse does for a policy.

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..base.checks import shown
 from ..base.units import KIB, MIB, MS
-from .policies import DDPBuckets, DeepSpeedBuckets, FixedBuffer, HorovodFusion, Plan
+from .policies import DDPBuckets, DeepSpeedBuckets, FixedBuffer, HorovodFusion, Plan, Policy
 
 _PHASES = 4  # of Horovod's ticks, averaged: real ones come at any phase
 _CYCLES_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0)
@@ -30,10 +30,12 @@ class Setting(NamedTuple):
     value: float
     cycle_ms: float
     setting: str
-    policy: object
+    policy: Policy
 
 
-def variations(gradients: pd.DataFrame, policy, values: Iterable | None = None) -> list[Setting]:
+def variations(
+    gradients: pd.DataFrame, policy: Policy, values: Iterable | None = None
+) -> list[Setting]:
     """Return settings of the policy's framework, all else of the policy kept.
 
     DDPBuckets: bucket_cap_mb in MiB; HorovodFusion: HOROVOD_FUSION_THRESHOLD in MiB with cycles of
@@ -56,7 +58,7 @@ def variations(gradients: pd.DataFrame, policy, values: Iterable | None = None) 
     return [_setting(policy, value) for value in values]
 
 
-def _setting(policy, value: float) -> Setting:
+def _setting(policy: Policy, value: float) -> Setting:
     if isinstance(policy, DeepSpeedBuckets):
         varied = replace(policy, elements=int(value))
         return Setting(varied.elements, np.nan, _zero(varied.elements), varied)
@@ -79,7 +81,7 @@ def _zero(elements: int) -> str:
     return json.dumps({"zero_optimization": block | {"reduce_bucket_size": elements}})
 
 
-def as_given(policy) -> str:
+def as_given(policy: Policy) -> str:
     """Return the text of a policy as it is, such as a framework's default."""
     if isinstance(policy, DeepSpeedBuckets):
         return _zero(int(policy.elements))
@@ -97,7 +99,7 @@ def _horovod(policy: HorovodFusion, value: float, cycle_ms: float) -> Setting:
     return Setting(value, cycle_ms, text, varied)
 
 
-def phases(policy) -> list:
+def phases(policy: Policy) -> list[Policy]:
     """Return the policies whose mean counts: Horovod's at several phases, others as they are."""
     if not isinstance(policy, HorovodFusion):
         return [policy]

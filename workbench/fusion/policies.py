@@ -9,8 +9,9 @@ with a clock of its own returns the numbers as `Timed`, with the time each messa
 
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,13 @@ class Timed(NamedTuple):
 
     numbers: np.ndarray
     launch_s: np.ndarray
+
+
+class Policy(Protocol):
+    """Which gradients share a message: any callable policy(gradients) -> bucket numbers."""
+
+    def __call__(self, gradients: pd.DataFrame) -> np.ndarray | Timed:
+        """Return one bucket number per gradient of a GRADIENTS table, or a Timed with launches."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +239,7 @@ class MergedGradients:
     message has not started or waiting costs less than the latency saved; see grouping.merge.
     """
 
-    cost: object
+    cost: Callable
     n_workers: int
 
     def __post_init__(self):
@@ -251,7 +259,7 @@ class OptimalFusion:
     Exact over all groupings of consecutive gradients on one serial queue; see grouping.optimum.
     """
 
-    cost: object
+    cost: Callable
     n_workers: int
 
     def __post_init__(self):
@@ -306,7 +314,7 @@ class Plan:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
 
-def price(cost, n_workers):
+def price(cost: Callable, n_workers: int) -> Callable:
     """Return cost as a function of bytes alone: sizes, shape (k,) -> s; a lone worker pays 0.
 
     The function raises ValueError when the cost gives anything but finite s from 0 up.
