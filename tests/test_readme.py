@@ -35,8 +35,8 @@ TABLES = {
     name: value
     for module in MADE
     for name, value in vars(module).items()
-    if re.fullmatch("[A-Z]+", name) and isinstance(value, dict)
-    if name not in ("FRAMEWORKS", "SPECIAL", "VARIED", "NAMES", "CAPTIONS", "OURS", "BASELINES")
+    if re.fullmatch("[A-Z][A-Z_]+", name) and isinstance(value, dict)
+    if name not in ("FRAMEWORKS", "VARIED", "CAPTIONS", "OURS", "BASELINES")
 }
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from ..base.checks import shown
 from ..validation.cells import OFF, VALIDATION
 from ..validation.claims import CLAIMS, readable
-from ..validation.gain import CLAIMED, GAIN
+from ..validation.gain import CLAIMED_GAIN, GAIN
 from .labels import beside, looks, small
 from .style import INK, check_axes, filled, is_number, legend_above, short
 
@@ -101,7 +101,7 @@ def draw_gain(ax: Axes, table: pd.DataFrame) -> Axes:
         named=("model", "baseline"),
     )
     baselines = list(dict.fromkeys(table["baseline"]))
-    ax.axvspan(*(100 * share for share in CLAIMED), color=BAND, lw=0, zorder=0,
+    ax.axvspan(*(100 * share for share in CLAIMED_GAIN), color=BAND, lw=0, zorder=0,
                label="claimed")  # fmt: skip
     groups = table.groupby("model", sort=False)
     offsets = np.linspace(0.25, -0.25, len(groups)) if len(groups) > 1 else [0.0]
@@ -226,7 +226,7 @@ def draw_adaptive(ax: Axes, table: pd.DataFrame, words: str = "", legend: bool =
         ("constant", "adaptive"),
         named=("model",),
     )
-    low, high = (1 + share for share in CLAIMED)
+    low, high = (1 + share for share in CLAIMED_GAIN)
     x = np.array([0, 1 / high, 1 / low])
     ax.fill_between(x, low * x, np.minimum(1, high * x), color=BAND, lw=0, zorder=0,
                     label="claimed")  # fmt: skip

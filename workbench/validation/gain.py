@@ -1,8 +1,8 @@
-"""What adaptive fusion gains over a constant buffer, over traces and links: how it is spread.
+"""What adaptive fusion gains over a constant buffer, over traces and links.
 
 The abstract of OSF (WWW '22) says that adaptive tensor fusion improves scaling by 32.2 % to 150 %
-over a constant buffer. Which models, links and buffer that was is not public; adaptive fusion here
-is the optimum over groupings (ours).
+over a constant buffer. It does not name the models, links and buffer; adaptive fusion here is the
+optimum over groupings (ours).
 """
 
 from dataclasses import replace
@@ -28,8 +28,8 @@ GAIN = {
     "gain": "adaptive / constant - 1",
     "verdict": "no headroom, below, inside or above what the paper claims",
 }
-CLAIMED = (0.322, 1.50)  # of the scaling factor, by the paper's abstract
-NOISE = 0.01  # a gain below it is no headroom: measurements cannot tell it
+CLAIMED_GAIN = (0.322, 1.50)  # of the scaling factor, in the paper's abstract
+NOISE = 0.01  # measurements cannot resolve a smaller gain
 BASELINES = {
     "buffer 64 MiB": FixedBuffer(64 * MIB),
     "buffer 128 MiB": FixedBuffer(128 * MIB),
@@ -39,13 +39,13 @@ BASELINES = {
 
 
 def fusion_gain(models: dict, links: pd.DataFrame) -> pd.DataFrame:
-    """Return GAIN: a row for each model, link and constant buffer.
+    """Return GAIN: one row for each model, link and constant buffer.
 
     models : name -> (GRADIENTS, T1 in s); backward ends with the last gradient
-    links : source, network, n_workers, alpha (s a message), beta (s a byte)
+    links : source, network, n_workers, alpha (s per message), beta (s per byte)
 
-    A buffer is sent when it is full; Horovod's is sent at ticks too, and counts with the mean of
-    its scaling factors over four phases of the ticks.
+    A buffer is sent when it is full. Horovod's is sent at ticks too; its scaling factor is the mean
+    over four phases of the ticks.
     """
     columns = ("source", "network", "n_workers", "alpha", "beta")
     check(links, dict.fromkeys(columns, "as the docstring describes it"), "links")
@@ -53,21 +53,19 @@ def fusion_gain(models: dict, links: pd.DataFrame) -> pd.DataFrame:
     for name, (gradients, one_worker_s) in models.items():
         for link in links.itertuples(index=False):
             cost, n = Affine(Link(link.alpha, link.beta)), int(link.n_workers)
-            backward_s = gradients["ready_s"].max()
-            best = OptimalFusion(cost, n)
+            backward_s, best = gradients["ready_s"].max(), OptimalFusion(cost, n)
             scenario = Scenario(gradients, one_worker_s, backward_s, n, cost, best)
             adaptive = predict(scenario).scaling_factor
             for baseline, policy in BASELINES.items():
                 each = [predict(replace(scenario, fusion=p)) for p in phases(policy)]
                 constant = np.mean([found.scaling_factor for found in each])
-                gain = adaptive / constant - 1
                 what = (name, link.source, link.network, n, baseline)
-                rows.append((*what, constant, adaptive, gain, _verdict(gain)))
-    return pd.DataFrame(rows, columns=list(GAIN))
+                rows.append((*what, constant, adaptive, adaptive / constant - 1))
+    return pd.DataFrame(rows, columns=list(GAIN)[:-1]).assign(verdict=lambda t: verdict(t["gain"]))
 
 
-def _verdict(gain: float) -> str:
-    low, high = CLAIMED
-    if gain < NOISE:
-        return "no headroom"
-    return "below" if gain < low else "inside" if gain <= high else "above"
+def verdict(gain) -> np.ndarray:
+    """Return the verdict of GAIN for each gain; both ends of CLAIMED_GAIN are inside."""
+    gain, (low, high) = np.asarray(gain), CLAIMED_GAIN
+    reached = [gain < NOISE, gain < low, gain <= high]
+    return np.select(reached, ["no headroom", "below", "inside"], "above")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares, minimize
 
+from ..base.checks import require
 from ..base.tables import check
 from ..costs import Link, Ring
 from ..fusion import DDPBuckets, fuse
@@ -20,8 +21,8 @@ PLACEMENTS = {
     "application": "what was trained",
     "n_nodes": "nodes",
     "n_workers": "workers on all nodes",
-    "batch": "samples a worker",
-    "step_s": "s an iteration",
+    "batch": "samples per worker",
+    "step_s": "s per iteration",
     "sync_s": "s of it from the last gradient to the end of synchronisation",
 }
 _RING = Ring(Link(0.0, 0.0))
@@ -30,7 +31,7 @@ _SCALE = np.array([1e-3, 1e-9, 1e-9, 1e-9])  # brings the numbers of a Cluster t
 
 @dataclass(frozen=True)
 class PolluxModel:
-    """The throughput model of Pollux, s an iteration of K workers on N nodes with batch b each.
+    """The throughput model of Pollux: s per iteration of K workers on N nodes with batch b each.
 
         T_grad = alpha_c + beta_c b        T_net = alpha + beta max(K - 2, 0)
         T = (T_grad^gamma + T_net^gamma)^(1/gamma)
@@ -64,9 +65,9 @@ class PolluxModel:
 def fit_pollux(rows: pd.DataFrame) -> PolluxModel:
     """Return the model of Pollux for one application, fitted as Pollux does.
 
-    Least of RMSE(log T) + RMSE(log T_grad) + 1e-3 (gamma - 1)^2 + 1e-2 sum of (beta / alpha)^2 over
-    both links, with gamma from 1 to 10 and all else above 0, from the start that Pollux takes and
-    from another gamma, as one may end in a local least; T_grad is compared with step_s - sync_s.
+    Minimises RMSE(log T) + RMSE(log T_grad) + 1e-3 (gamma - 1)^2 + 1e-2 sum of (beta / alpha)^2
+    over both links, with gamma from 1 to 10 and all else above 0. It starts where Pollux does and
+    from another gamma, as one may end in a local minimum. T_grad is compared with step_s - sync_s.
     """
     check(rows, PLACEMENTS, "fit_pollux")
     at = _at(rows)
@@ -88,12 +89,12 @@ def fit_pollux(rows: pd.DataFrame) -> PolluxModel:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The link of a cluster: alpha in s a hop between nodes, betas in s a byte moved.
+    """The link of a cluster: alpha in s per hop between nodes, betas in s per byte moved.
 
         C = 2(n-1)/n S inside                             on one node
         C = 2(n-1) alpha + 2(n-1)/n S beta                on two nodes (pair), or more (between)
 
-    Two nodes are priced apart, as in NCCL's own tables (src/graph/tuning.cc has columns for 1, 2,
+    Two nodes have a separate price, as in NCCL's tables (src/graph/tuning.cc has columns for 1, 2,
     and 4 or more nodes).
     """
 
@@ -112,12 +113,12 @@ class Cluster:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """OSF for one application on a cluster: rows -> s an iteration.
+    """OSF for one application on a cluster: rows -> s per iteration.
 
         Tn = compute + exposed + jitter compute z(n)
 
     buckets : what DDP sends, ready_s as shares of backward
-    compute_s : index batch, s of compute; straight lines between measured batches
+    compute_s : s of compute by batch, interpolated between measured batches
     backward : share of the compute that backward takes
     jitter : standard deviation of a worker's compute, as a share of it; z(n) is the expected
         largest of n standard normals
@@ -143,27 +144,31 @@ class Placed:
 
 
 def fit_placements(rows: pd.DataFrame, gradients: dict) -> dict:
-    """Return application -> Placed, OSF fitted to PLACEMENTS of all applications of one cluster.
+    """Return application -> Placed: OSF fitted to PLACEMENTS of all applications of one cluster.
 
     gradients : application -> GRADIENTS of its model; only proportions of ready times count. DDP
-        sends them in its own buckets
+        sends them in its buckets
 
     The compute of a batch is the median of step_s - sync_s. The four numbers of the one Cluster,
     and share of backward and jitter of each application, are least squares of log(Tn / step_s),
-    none below 0. Raises ValueError where an application has no gradients, or where no row has
-    several workers on one, on two, and on three or more nodes.
+    none below 0. Raises ValueError if an application has no gradients, or if no row has several
+    workers on one, on two, or on three or more nodes.
     """
     check(rows, PLACEMENTS, "fit_placements")
-    _told(rows, gradients)
+    for name in rows["application"].unique():
+        require(name in gradients, "gradients", f"a table for {name!r}", found="none")
+    nodes = set(rows.loc[rows["n_workers"] > 1, "n_nodes"].clip(upper=3))
+    for count, words in ((1, "one node"), (2, "two nodes"), (3, "three or more nodes")):
+        expected = f"several workers on {words}, which set the price there"
+        require(count in nodes, "rows: n_nodes", expected, found="none")
     parts = {name: part for name, part in rows.groupby("application", sort=False)}
     fixed = {name: _fixed(part, gradients[name]) for name, part in parts.items()}
 
     def models(values: np.ndarray) -> dict:
         cluster = Cluster(*map(float, values[:4] * _SCALE))
         own = values[4:].reshape(-1, 2).tolist()
-        return {
-            name: Placed(cluster, *fixed[name], *two) for name, two in zip(fixed, own, strict=True)
-        }
+        each = zip(fixed.items(), own, strict=True)
+        return {name: Placed(cluster, *known, *two) for (name, known), two in each}
 
     def errors(values: np.ndarray) -> np.ndarray:
         found = models(values)
@@ -172,21 +177,6 @@ def fit_placements(rows: pd.DataFrame, gradients: dict) -> dict:
     start = np.r_[0.1, 0.5, 1.5, 1.5, [2 / 3, 0.01] * len(parts)]
     most = np.r_[[np.inf] * 4, [1.0, np.inf] * len(parts)]
     return models(least_squares(errors, start, bounds=(0.0, most)).x)
-
-
-def _told(rows: pd.DataFrame, gradients: dict):
-    """Raise ValueError unless the rows tell all that fit_placements fits."""
-    if lacking := set(rows["application"]) - set(gradients):
-        raise ValueError(
-            f"gradients: expected a table for each application, none for {min(lacking)!r}"
-        )
-    nodes = rows.loc[rows["n_workers"] > 1, "n_nodes"].clip(upper=3)
-    for count, words in ((1, "one node"), (2, "two nodes"), (3, "three or more nodes")):
-        if not (nodes == count).any():
-            raise ValueError(
-                f"rows: n_nodes: expected rows of several workers on {words}, found none: nothing "
-                "tells the price there"
-            )
 
 
 def _fixed(rows: pd.DataFrame, gradients: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
@@ -200,8 +190,8 @@ def _at(rows: pd.DataFrame) -> list[np.ndarray]:
     return [rows[name].to_numpy() for name in ("n_nodes", "n_workers", "batch")]
 
 
-def parameters(models: dict) -> pd.DataFrame:
-    """Return what was fitted, a row an application: alpha, betas, share of backward, jitter."""
+def fitted_parameters(models: dict) -> pd.DataFrame:
+    """Return one row per application: alpha, betas, share of backward, jitter."""
     each = {
         name: asdict(m.cluster) | {"backward": m.backward, "jitter": m.jitter}
         for name, m in models.items()

@@ -1,4 +1,4 @@
-"""The public runs of data/published all at once: tables, predictions beside them, and sources."""
+"""All public runs of data/published: their tables, predictions for them, and their sources."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,23 +7,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown
+from ..base.checks import one_of, require
 from ..base.tables import check
 from ..timeline import Scenario, sweep
 from . import cells
 from .cells import BACKWARD, VALIDATION, evenly_ready
 from .gain import fusion_gain
 
-NAMES = {"imagenet": "ResNet-50", "bert": "BERT-Base", "cifar10": "ResNet-18"}  # of Pollux
-CURVES = {
+_OF_POLLUX = {"imagenet": "ResNet-50", "bert": "BERT-Base", "cifar10": "ResNet-18"}
+SCALING_CURVES = {
     "panel": "whose runs",
-    "curve": "what is told apart in the panel",
+    "curve": "what the panel compares",
     "model": "what was trained",
     "n_workers": "workers",
     "predicted": "scaling factor, ours",
     "measured": "scaling factor of the run",
 }
-OSF = "OSF (doi 10.1145/3485447.3511981) is known by its abstract; its recursion is reconstructed."
+_OSF = "OSF's abstract is public (doi 10.1145/3485447.3511981); its recursion is reconstructed."
 _LINK, _TRACE = "nccl_32gpu_100gbit_ring", "v100_backward_trace"
 CAPTIONS = {  # figure -> what it shows, and the tables it rests on
     "scaling-by-model": (
@@ -49,37 +49,37 @@ CAPTIONS = {  # figure -> what it shows, and the tables it rests on
     ),
     "factors": (
         "What degrades the scaling factor, one factor at a time. Marks: as it is. Bandwidth, "
-        "latency, batch and GPU speed in times of today's; the largest gradient in % of all "
+        "latency, batch and GPU speed as multiples of today's; the largest gradient in % of all "
         "bytes; stragglers as standard deviation in % of an iteration.",
         (_TRACE, _LINK, "ddl_benchmarks", "gradients"),
     ),
     "adaptive-fusion": (
-        "Adaptive fusion against constant buffers, a mark a model and public link. Band: the "
+        "Adaptive fusion against constant buffers, one mark per model and public link. Band: the "
         "gain of 32.2 to 150 % that the paper's abstract claims.",
         (_TRACE, "googlenet_k80_trace", "alpha_beta_links"),
     ),
     "remedies": (
-        "Cumulative ablation from one message a gradient after backward. Diamonds: the gain of "
-        "each by itself. Hollow: bounds of fusion.",
+        "Cumulative ablation from one message per gradient after backward. Diamonds: the gain of "
+        "each alone. Hollow: bounds of fusion.",
         (_TRACE, _LINK),
     ),
     "all-reduce-cost": (
-        "Time of an all-reduce against its size, with a price in regimes; numbers at the corners "
-        "are those of its bandwidths.",
+        "Time of an all-reduce against its size, with a price in regimes; the numbers at the "
+        "corners are its bandwidths.",
         ("nccl_32gpu_100gbit",),
     ),
     "forecast": (
-        "Scaling factor with PyTorch's buckets, its band of 95 % and the knee; on grey ground "
+        "Scaling factor with PyTorch's buckets, its 95 % band and the knee; on grey ground "
         "extrapolated.",
         (_TRACE, _LINK),
     ),
     "sensitivity": (
-        "By how many % the scaling factor moves for one % more of each parameter.",
+        "By how many % the scaling factor changes for 1 % more of each parameter.",
         (_TRACE, _LINK),
     ),
     "claims": (
-        "What was claimed, and ours over it. Band: within 8.4 %. Each claim's source is in the "
-        "table beside the figure.",
+        "What was claimed, and ours divided by it. Band: within 8.4 %. Each claim's source is in "
+        "the table next to the figure.",
         ("claims",),
     ),
 }  # fmt: skip
@@ -91,45 +91,40 @@ def published(data: Path | str) -> tuple[dict, dict]:
     """Return the tables of data/published by file name, and GRADIENTS by model with one_worker_s.
 
     resnet50 and vgg16_bn have the ready times of a public trace (V100, batch 32). All others are
-    synthetic: the k-th of L gradients is ready at k/L of backward, two thirds of an iteration of
-    one second.
+    synthetic: the k-th of L gradients is ready at k/L of backward, which takes two thirds of an
+    iteration of one second.
     """
     data = Path(data)
     tables = {
         path.stem: pd.read_csv(path, comment="#") for path in sorted(data.glob("published/*.csv"))
     }
-    if "v100_backward_trace" not in tables:
-        raise ValueError(f"{data}: expected a folder with published/v100_backward_trace.csv")
+    expected = f"a folder with published/{_TRACE}.csv"
+    require(_TRACE in tables, str(data), expected, found="one without it")
     sizes = pd.read_csv(data / "models" / "gradients.csv", comment="#")
     gradients = {
         name: evenly_ready(part, BACKWARD).assign(one_worker_s=1.0)
         for name, part in sizes.groupby("model")
     }
-    trace = tables["v100_backward_trace"]
-    trace = trace.assign(name=trace["index"].astype("str"))
+    trace = tables[_TRACE].assign(name=lambda t: t["index"].astype("str"))
     recorded = {name: part.reset_index(drop=True) for name, part in trace.groupby("model")}
     return tables, gradients | recorded
 
 
 def models(tables: Mapping, gradients: Mapping) -> dict:
-    """Return what the figures are about: name -> (GRADIENTS, T1 in s) of three models on a V100.
+    """Return the models of the figures: name -> (GRADIENTS, T1 in s) of three models on a V100.
 
     ResNet-50 and VGG-16-BN as recorded. BERT-Base has the T1 of ddl-benchmarks, batch 64, and
     synthetic ready times.
     """
-    recorded = {"ResNet-50": "resnet50", "VGG-16-BN": "vgg16_bn"}
-    found = {
-        name: (gradients[key], gradients[key]["one_worker_s"].iloc[0])
-        for name, key in recorded.items()
-    }
+    keys = {"ResNet-50": "resnet50", "VGG-16-BN": "vgg16_bn", "BERT-Base": "bert_base"}
+    found = {name: (gradients[k], gradients[k]["one_worker_s"].iloc[0]) for name, k in keys.items()}
     bert = tables["ddl_benchmarks"].query("model == 'BERT-Base'").iloc[0]
-    return found | {
-        "BERT-Base": (gradients["bert_base"], bert["batch"] / bert["one_worker_samples_per_s"])
-    }
+    one_worker_s = bert["batch"] / bert["one_worker_samples_per_s"]
+    return found | {"BERT-Base": (gradients["bert_base"], one_worker_s)}
 
 
 def scenarios(tables: Mapping, gradients: Mapping, n_workers: int, cost, fusion) -> dict:
-    """Return the Scenario of each of `models` on so many workers, by name."""
+    """Return the Scenario of each of `models` on n_workers, by name."""
     found = {}
     for name, (table, one_worker_s) in models(tables, gradients).items():
         factor = one_worker_s / table["one_worker_s"].iloc[0]
@@ -139,8 +134,8 @@ def scenarios(tables: Mapping, gradients: Mapping, n_workers: int, cost, fusion)
     return found
 
 
-def predicted(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
-    """Return VALIDATION of all runs that several workers made, each beside its prediction.
+def predictions(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
+    """Return VALIDATION of all public runs of several workers.
 
     B-Caffe, ddl-benchmarks, Horovod's fusion, BatchAI's devices, and Pollux from 4 nodes to 16.
     """
@@ -162,7 +157,7 @@ def predicted(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
 
 
 def gained(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
-    """Return GAIN of adaptive fusion: models with recorded ready times, over every public link."""
+    """Return GAIN of adaptive fusion: models with recorded ready times, on every public link."""
     trace, speed = tables["googlenet_k80_trace"], tables["googlenet_k80_speed"]
     links = [tables["alpha_beta_links"], cells.logged_links(trace)]
     one = speed[speed["n_workers"] == 1].iloc[0]
@@ -172,31 +167,31 @@ def gained(tables: Mapping, gradients: Mapping) -> pd.DataFrame:
     return fusion_gain(recorded, pd.concat(links, ignore_index=True))
 
 
-def compared(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of VALIDATION that tell how the whole iteration scales, of OSF alone.
+def whole_iterations(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of VALIDATION about the whole iteration, predicted by OSF.
 
-    Models have their names, and the column `source` tells model and data set.
+    Models have their names, and the column `source` has model and data set.
     """
-    check(cells, VALIDATION, "compared")
+    check(cells, VALIDATION, "whole_iterations")
     whole = cells["quantity"].isin(["scaling factor", "s an iteration"])
     rows = cells[whole & (cells["method"] != "Pollux")]
-    rows = rows.replace({"model": NAMES, "dataset": {"huyutuo": "Horovod 0.20"}})
+    rows = rows.replace({"model": _OF_POLLUX, "dataset": {"huyutuo": "Horovod 0.20"}})
     return rows.assign(source=rows["model"] + ", " + rows["dataset"])
 
 
 def forecast_curves(scenarios: Mapping, n_workers: Iterable[int]) -> pd.DataFrame:
-    """Return CURVES of scenarios by name, in a panel of their own; nothing is measured there."""
+    """Return SCALING_CURVES of scenarios by name, in one panel; `measured` is empty."""
     n_workers = list(n_workers)
     parts = [
-        sweep(each, n_workers=n_workers)[["n_workers", "scaling_factor"]].assign(model=name)
+        sweep(each, n_workers=n_workers).assign(panel="forecast", curve=name, model=name)
         for name, each in scenarios.items()
     ]
     table = pd.concat(parts, ignore_index=True).rename(columns={"scaling_factor": "predicted"})
-    return table.assign(panel="forecast", curve=table["model"], measured=np.nan)[list(CURVES)]
+    return table.assign(measured=np.nan)[list(SCALING_CURVES)]
 
 
 def scaling_curves(cells: pd.DataFrame, tables: Mapping) -> pd.DataFrame:
-    """Return CURVES: predicted and measured scaling factors against workers, of three sources.
+    """Return SCALING_CURVES: predicted and measured scaling factors of three sources.
 
     ddl-benchmarks with MG-WFBP over 100GbE by model; ResNet-50 of BatchAI over InfiniBand by
     device; and Pollux with the largest batch that was run on the most workers, T1 as measured.
@@ -204,60 +199,59 @@ def scaling_curves(cells: pd.DataFrame, tables: Mapping) -> pd.DataFrame:
     check(cells, VALIDATION, "scaling_curves")
     ddl = cells.query("dataset == 'ddl-benchmarks' and method == 'MG-WFBP' and case == '100GbE'")
     gpus = cells[(cells["dataset"] == "BatchAI") & cells["case"].str.contains("InfiniBand")]
+    osf = cells.query("dataset == 'Pollux' and method == 'OSF'")
     parts = [
         ddl.assign(panel="ddl-benchmarks, MG-WFBP", curve=ddl["model"]),
         gpus.assign(panel="BatchAI, by GPU", curve=gpus["method"].str.upper()),
     ]
-    osf = cells[(cells["dataset"] == "Pollux") & (cells["method"] == "OSF")]
     for name, rows in osf.groupby("model", sort=False):
-        parts.append(_of_pollux(rows, tables[f"pollux_{name}"], NAMES.get(name, name)))
-    return pd.concat(parts, ignore_index=True)[list(CURVES)]
+        model, curve = _OF_POLLUX.get(name, name), _pollux_curve(rows, tables[f"pollux_{name}"])
+        parts.append(curve.assign(panel="Pollux, from 4 nodes", curve=model, model=model))
+    return pd.concat(parts, ignore_index=True)[list(SCALING_CURVES)]
 
 
-def _of_pollux(rows: pd.DataFrame, placed: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the curve of one application from its cells in s an iteration."""
+def _pollux_curve(rows: pd.DataFrame, placed: pd.DataFrame) -> pd.DataFrame:
+    """Return the scaling factors of one application from its cells in s per iteration."""
     batch = rows["case"].str.extract(r"batch ([\d.]+)")[0].astype(float)
-    most = rows["n_workers"] == rows.groupby(batch)["n_workers"].max().max()
+    most = rows["n_workers"] == rows["n_workers"].max()
     chosen = batch[most].max()
     mine = rows[batch == chosen].groupby("n_workers")[["measured", "predicted"]].mean()
     alone = placed[(placed["n_workers"] == 1) & (placed["batch"] == chosen)]["step_s"].mean()
-    curve = (alone / mine).reset_index()
-    return curve.assign(panel="Pollux, from 4 nodes", curve=name, model=name)
+    return (alone / mine).reset_index()
 
 
 def caption(data: Path | str, name: str, own: Iterable[Path | str] = ()) -> str:
     """Return the caption of one of CAPTIONS: what it shows, what is ours, and all its sources.
 
-    own : files of the reader's own that took the place of published ones
+    own : the reader's files that replaced published ones
     """
-    if name not in CAPTIONS:
-        raise ValueError(f"caption: expected one of {', '.join(CAPTIONS)}; got {shown(name)}")
+    one_of(CAPTIONS)(name, "name")
     words, tables = CAPTIONS[name]
     names = ", ".join(Path(path).name for path in own)
     mine = f" Own: {names}." if names else ""
-    return f"{words} {OSF}{mine} {cited(data, *tables)}"
+    return f"{words} {_OSF}{mine} {cited(data, *tables)}"
 
 
 def cited(data: Path | str, *names: str) -> str:
     """Return the sources of tables of data/published or data/models, as a caption names them.
 
-    A repository with its commit where the header has one, else the header's own words.
+    A repository, with its commit if the header has one; otherwise the words of the header.
     """
-    told: dict[str, None] = {}
+    sources: dict[str, None] = {}
     for name in names:
         (path,) = Path(data).glob(f"*/{name}.csv")
         for line in path.read_text(encoding="utf-8").splitlines():
             if line.startswith("# source: "):
-                told |= dict.fromkeys(_short_sources(line.removeprefix("# source: ")))
-    return f"Sources: {'; '.join(told)}."
+                sources |= dict.fromkeys(_short_sources(line.removeprefix("# source: ")))
+    return f"Sources: {'; '.join(sources)}."
 
 
 def _short_sources(line: str) -> list[str]:
-    """Return the repositories that a header names, each with its commit where it tells one each."""
+    """Return the repositories that a header names, with their commits if it has one for each."""
     names = re.findall(r"(?:github(?:\.com/| )|, )([\w.-]+/[\w.-]+)(?=[ ,]|$)", line)
     commits = re.findall(r"(?:@|commit )([0-9a-f]{7})[0-9a-f]*", line)
     if not names:
         return [line.split(";")[0].rstrip(".")]
-    ends = [f" at {commit}" for commit in commits] if len(commits) == len(names) else [""]
+    ends = [f" at {commit}" for commit in commits]
     ends = ends if len(ends) == len(names) else [""] * len(names)
     return [f"github.com/{name}{end}" for name, end in zip(names, ends, strict=True)]

@@ -1,49 +1,49 @@
-"""The study on emulated networks: what one worker and timed messages foretell, and what came.
+"""The study on emulated networks: what one worker and timed messages predict, and measurements.
 
-`make study` writes data/runs/study, whose tables are read here. A forecast rests on profiles.csv
+`make study` writes data/runs/study, whose tables are read here. A prediction rests on profiles.csv
 (one worker, no network) and collectives.csv (all-reduces alone) only; cells.csv is compared with.
 """
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from io import StringIO
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ..base.checks import above_0, numbers, shown
+from ..base.checks import above_0, instance, numbers, one_of, require, shown
 from ..base.tables import MEASUREMENTS, check
 from ..base.units import MIB
 from ..costs import Interpolated
 from ..fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
 from ..timeline import Scenario, predict
 from ..whatif import optimal
-from .cells import VALIDATION
-from .gain import CLAIMED, GAIN, NOISE
+from .cells import VALIDATION, summary
+from .gain import GAIN, verdict
 
 PROFILES = {
     "model": "what was trained",
-    "scale": "real gradients are so many times larger",
-    "name": "of a gradient, in the order backward makes them",
+    "scale": "factor by which real gradients are larger",
+    "name": "of a gradient, in the order of backward",
     "nbytes": "bytes",
     "ready_s": "s since backward began, median over iterations",
     "one_worker_s": "T1 of the model, s",
-    "backward_s": "from backward's begin to its end, s",
+    "backward_s": "from the beginning to the end of backward, s",
     "wrapper_s": "what hooks and copies into messages add to T1, s",
 }
 CELLS = {
-    "network": "rate each way, and delay one way where there is one",
+    "network": "rate each way, and delay one way if there is one",
     "n_workers": "workers",
     "model": "what was trained",
     "policy": "of `policies`",
-    "n_messages": "messages an iteration",
+    "n_messages": "messages per iteration",
     "iteration_s": "median over iterations, s",
     "low_s": "lower end of the median's 95 % interval, s",
     "high_s": "upper end of it, s",
 }
-CONSTANT, ADAPTIVE = "64 MiB", "adaptive"  # the two that the paper's abstract compares
+_CONSTANT, _ADAPTIVE = "64 MiB", "adaptive"  # the two that the paper's abstract compares
 _TABLES = {
     "profiles": PROFILES,
     "collectives": {"network": CELLS["network"]} | MEASUREMENTS,
@@ -58,7 +58,6 @@ _NAMES = {
 _CELL = ["network", "n_workers", "model"]
 _CELLS_OF = ["case", "n_workers", "model"]  # of VALIDATION
 _OF_MODEL = ["scale", "one_worker_s", "backward_s", "wrapper_s"]  # on each row of its profile
-_VERDICTS = ["no headroom", "below", "inside", "above"]  # of GAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,30 +75,22 @@ class Study:
 
 
 def read_study(folder: Path | str) -> Study:
-    """Return the study in a folder that `make study` wrote; ValueError for any other."""
-    folder = Path(folder)
-    paths = {name: folder / f"{name}.csv" for name in _TABLES}
-    tables = {
-        name: check(_read(paths[name], _table), columns, str(paths[name]))
-        for name, columns in _TABLES.items()
-    }
-    return Study(**tables, info=_read(folder / "run.json", json.loads))
+    """Return the study in a folder that `make study` wrote."""
+    tables = {}
+    for name, columns in _TABLES.items():
+        path = Path(folder) / f"{name}.csv"
+        tables[name] = check(_read(path, partial(pd.read_csv, comment="#")), columns, str(path))
+    return Study(**tables, info=_read(Path(folder) / "run.json", json.load))
 
 
 def _read(path: Path, parse: Callable):
-    """Return what a file of a study holds, or raise ValueError naming it."""
-    expected = "expected what `make study` writes"
+    """Return what a file of a study contains, or raise ValueError naming the file."""
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent}: no {path.name}; {expected}") from None
+        with path.open(encoding="utf-8") as file:
+            return parse(file)
     except (OSError, ValueError) as error:
-        said = str(error).strip().splitlines()[0]
-        raise ValueError(f"{path}: cannot be read: {said}; {expected}") from None
-
-
-def _table(text: str) -> pd.DataFrame:
-    return pd.read_csv(StringIO(text), comment="#")
+        why = str(error).strip().splitlines()[0]
+        require(False, str(path), "what `make study` writes", found=why)
 
 
 def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -> Scenario:
@@ -140,51 +131,51 @@ def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -
 def policies(scenario: Scenario, scale: int) -> dict:
     """Return the fusion policies of the study by name.
 
-    Gradients are 1 / scale of a real model's, and so is the buffer called to scale; the 64 MiB
-    themselves hold a whole model, as one message does. Adaptive is the optimum for the scenario.
+    scale : real gradients are larger by this factor, and so is the buffer "64 MiB to scale"; a
+        buffer of 64 MiB contains a whole model of the study, as one message does
+
+    Adaptive is the optimum for the scenario.
     """
     return {
         "per tensor": PerTensor(),
         "one message": OneMessage(),
         "DDP": DDPBuckets(),
-        CONSTANT: FixedBuffer(64 * MIB),
+        _CONSTANT: FixedBuffer(64 * MIB),
         "64 MiB to scale": FixedBuffer(64 * MIB // scale),
-        ADAPTIVE: optimal(scenario).fusion,
+        _ADAPTIVE: optimal(scenario).fusion,
     }
 
 
 def predicted(study: Study) -> pd.DataFrame:
-    """Return VALIDATION of the scaling factor, T1 / Tn, a row a cell; no cell is left out.
+    """Return VALIDATION of the scaling factor, T1 / Tn, one row per cell; no cell is left out.
 
     case is the network, method the policy. More columns: low and high, the 95 % interval of the
     measured factor's median; n_messages as sent, and predicted_messages.
 
-    Raises ValueError for a cell that is there twice, holds no time, or lacks a profile, timed
-    messages or a policy of `policies`.
+    Raises ValueError if a cell occurs twice, has no time, or has no profile, timed messages or
+    policy of `policies`.
     """
-    if not isinstance(study, Study):
-        raise ValueError(f"predicted: expected a Study, got {shown(study)}; read_study(folder)")
+    instance(Study, "a Study", "Pass read_study(folder)")(study, "study")
     cells = _once(check(study.cells, CELLS, "cells"), [*_CELL, "policy"], "cells")
     for name in ("iteration_s", "low_s", "high_s"):
-        above_0(cells[name], f"cells: {name}")
+        above_0(cells[name], f"cells {name}")
     keys = cells[_CELL].drop_duplicates().itertuples(index=False)
     forecast = pd.concat([_forecasts(study, *key) for key in keys])
-    if strange := sorted(set(cells["policy"]) - set(known := forecast["policy"].unique())):
-        expected = ", ".join(known)
-        raise ValueError(f"cells: policy: expected one of {expected}; got {shown(strange[0])}")
+    for policy in cells["policy"].unique():
+        one_of(forecast["policy"].unique())(policy, "cells policy")
     table = cells.merge(forecast, on=[*_CELL, "policy"], how="left")
-    factor = {
-        name: table["one_worker_s"] / table[column]
-        for name, column in (("measured", "iteration_s"), ("low", "high_s"), ("high", "low_s"))
-    }
+    one_worker_s = table["one_worker_s"]
+    measured = one_worker_s / table["iteration_s"]
     table = table.rename(columns={"network": "case", "policy": "method"}).assign(
         model=table["model"].replace(_NAMES),
         dataset="emulated networks",
         quantity="scaling factor",
-        error=table["predicted"] / factor["measured"] - 1,
+        measured=measured,
+        low=one_worker_s / table["high_s"],
+        high=one_worker_s / table["low_s"],
+        error=table["predicted"] / measured - 1,
         calibrated_on="one worker, and all-reduces alone",
         note="",
-        **factor,
     )
     return table[[*VALIDATION, "low", "high", "n_messages", "predicted_messages"]]
 
@@ -211,14 +202,12 @@ def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.Dat
 
 
 def _once(table: pd.DataFrame, key: list, what: str) -> pd.DataFrame:
-    """Return the table, or raise ValueError where it has no row, or not one row a key."""
-    if table.empty or table[key].isna().any(axis=None):
-        found = "an empty one" if len(table) else "no row"
-        raise ValueError(f"{what}: expected rows, each with {', '.join(key)}; found {found}")
-    twice = table[table.duplicated(key)]
-    if len(twice):
-        cell = "; ".join(map(str, twice[key].iloc[0]))
-        raise ValueError(f"{what}: expected each cell once; {cell} is there more than once")
+    """Return the table, or raise ValueError unless it has rows, and one row per key."""
+    found = "an empty one" if len(table) else "no row"
+    whole = len(table) and not table[key].isna().any(axis=None)
+    require(whole, what, f"rows, each with {', '.join(key)}", found=found)
+    twice = table.loc[table.duplicated(key), key].to_numpy().tolist()
+    require(not twice, what, "each cell once", found=f"{twice[:1]} twice")
     return table
 
 
@@ -230,51 +219,40 @@ def _checked(table: pd.DataFrame, over: str, what: str, more: tuple = ()) -> pd.
     check(table, VALIDATION | dict.fromkeys(more, "of measured, see `predicted`"), what)
     _once(table, [*_CELLS_OF, "method"], what)
     for name in ("measured", "predicted", *more):
-        above_0(table[name], f"{what}: {name}")
-    methods, cells = table["method"].unique(), pd.MultiIndex.from_frame(table[_CELLS_OF])
-    if over not in list(methods):
-        known = ", ".join(map(str, methods))
-        raise ValueError(f"{what}: expected rows of one of {known}; got {shown(over)}")
+        above_0(table[name], f"{what} {name}")
+    methods = table["method"].unique()
+    one_of(methods)(over, f"{what} method")
+    cells = pd.MultiIndex.from_frame(table[_CELLS_OF])
     for name in methods:
-        lacks = cells[~cells.isin(cells[table["method"] == name])]
-        if len(lacks):
-            cell = "; ".join(map(str, lacks[0]))
-            raise ValueError(f"{what}: expected each cell with every method; {cell} lacks {name}")
+        lacks = cells[~cells.isin(cells[table["method"] == name])].tolist()
+        found = f"no {name} for {lacks[:1]}"
+        require(not lacks, f"{what} method", "each cell with every method", found=found)
     return table
 
 
 def without_overlap(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `predicted` with a plainer forecast: one message after backward for all.
+    """Return the table of `predicted` with a simpler prediction: one message after backward.
 
-    That is T1 + w + C(all bytes), which needs no recursion; what it is off by tells what OSF adds.
+    That is T1 + w + C(all bytes) for every method, which needs no recursion; its errors show what
+    OSF adds.
     """
     _checked(table, "one message", "without_overlap")
     one = table[table["method"] == "one message"].set_index(_CELLS_OF)["predicted"]
-    cells = pd.MultiIndex.from_frame(table[_CELLS_OF])
-    plainer = one.loc[cells].to_numpy()
-    return table.assign(predicted=plainer, error=plainer / table["measured"] - 1)
+    simple = one.loc[pd.MultiIndex.from_frame(table[_CELLS_OF])].to_numpy()
+    return table.assign(predicted=simple, error=simple / table["measured"] - 1)
 
 
 def errors(table: pd.DataFrame, by: tuple = ("n_workers",)) -> pd.DataFrame:
-    """Return how far off predictions are, in shares of what was measured, a row a group.
+    """Return the errors of predictions as shares of what was measured, one row per group.
 
     table : VALIDATION. Columns: those of by, cells, mean_absolute, p95 (95th percentile of the
     absolute errors), largest, mean_error.
     """
-    if not by:
-        raise ValueError("errors: by: expected names of columns to group by, got none")
     by = [by] if isinstance(by, str) else list(by)
+    require(by, "by", "names of columns to group by", found="none")
     check(table, VALIDATION | dict.fromkeys(by, "to group by"), "errors")
-    off = pd.to_numeric(table["error"], "coerce").abs()
-    numbers(off, "errors: error", "finite numbers")
-    groups = table.assign(size=off).groupby(by, sort=False, dropna=False)
-    return groups.agg(
-        cells=("error", "size"),
-        mean_absolute=("size", "mean"),
-        p95=("size", lambda each: np.quantile(each, 0.95)),
-        largest=("size", "max"),
-        mean_error=("error", "mean"),
-    ).reset_index()
+    numbers(pd.to_numeric(table["error"], "coerce").abs(), "errors error", "finite numbers")
+    return summary(table, by, p95=lambda each: np.quantile(each, 0.95))
 
 
 def gains(table: pd.DataFrame) -> pd.DataFrame:
@@ -283,11 +261,10 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
     table : of `predicted`. More columns: predicted_gain; noise, by how much the gain may be off
     by the intervals of the two medians.
     """
-    _checked(table, ADAPTIVE, "gains", ("low", "high"))
+    _checked(table, _ADAPTIVE, "gains", ("low", "high"))
     of = {name: rows.set_index(_CELLS_OF) for name, rows in table.groupby("method", sort=False)}
-    own = of.pop(ADAPTIVE)
-    if not of:
-        raise ValueError(f"gains: expected rows of methods beside {ADAPTIVE}, found none")
+    own = of.pop(_ADAPTIVE)
+    require(of, "gains method", f"others next to {_ADAPTIVE}", found="none")
     parts = [_gain(own, other.loc[own.index]).assign(baseline=name) for name, other in of.items()]
     found = pd.concat(parts).reset_index().rename(columns={"case": "network"})
     found = found.assign(source="emulated networks")
@@ -298,27 +275,26 @@ def _gain(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return what one policy gains over another, cell by cell."""
     gain = own["measured"] / other["measured"] - 1
     half = [(each["high"] - each["low"]) / 2 / each["measured"] for each in (own, other)]
-    edges = [-np.inf, NOISE, *CLAIMED, np.inf]
     return pd.DataFrame(
         {
             "constant": other["measured"],
             "adaptive": own["measured"],
             "gain": gain,
-            "verdict": pd.cut(gain, edges, labels=_VERDICTS).astype("str"),
+            "verdict": verdict(gain),
             "predicted_gain": own["predicted"] / other["predicted"] - 1,
             "noise": np.hypot(*half),
         }
     )
 
 
-def beside(table: pd.DataFrame) -> pd.DataFrame:
-    """Return GAIN of the adaptive plan twice, as measured and below it as predicted.
+def paired_gains(table: pd.DataFrame) -> pd.DataFrame:
+    """Return GAIN of the adaptive plan twice: each baseline as measured, then as predicted.
 
-    table : of `predicted`. Baselines are told apart by a word: "64 MiB: measured".
+    table : of `predicted`. Names of baselines say which: "64 MiB: measured".
     """
-    _checked(table, ADAPTIVE, "beside", ("low", "high"))
-    forecast = dict.fromkeys(("measured", "low", "high"), table["predicted"])
-    found = {"measured": gains(table), "predicted": gains(table.assign(**forecast))}
+    _checked(table, _ADAPTIVE, "paired_gains", ("low", "high"))
+    forecast = table.assign(**dict.fromkeys(("measured", "low", "high"), table["predicted"]))
+    found = {"measured": gains(table), "predicted": gains(forecast)}
     parts = [
         rows[rows["baseline"] == baseline].assign(baseline=f"{baseline}: {what}")
         for baseline in found["measured"]["baseline"].unique()
@@ -330,8 +306,8 @@ def beside(table: pd.DataFrame) -> pd.DataFrame:
 def speedups(table: pd.DataFrame, over: str = "one message") -> pd.DataFrame:
     """Return how many times as fast as with one policy the others train, mean over models.
 
-    table : of `predicted`. Two rows a network and number of workers, measured and predicted, a
-    column a policy; geometric means, as of ratios.
+    table : of `predicted`. Two rows per network and number of workers, measured and predicted, one
+    column per policy; geometric means.
     """
     _checked(table, over, "speedups")
     logs = np.log(table.set_index([*_CELLS_OF, "method"])[["measured", "predicted"]])
