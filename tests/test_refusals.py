@@ -5,8 +5,11 @@ before the first colon names the argument and whose text after it shows the valu
 free to improve. The checkers themselves are tested in test_checks.
 """
 
+import pandas as pd
 import pytest
 from conftest import refusal
+
+from workbench.validation import cells, pollux, published
 
 BASE = []
 
@@ -22,7 +25,30 @@ TIMELINE = []
 
 WHATIF = []
 
-VALIDATION = []
+EMPTY = pd.DataFrame()
+PLACED = pd.DataFrame(
+    {
+        "application": ["mine"],
+        "n_nodes": 1,
+        "n_workers": 2,
+        "batch": 8,
+        "step_s": 2.0,
+        "sync_s": 1.0,
+    }
+)
+VALIDATION = [
+    (lambda: cells.validate_bcaffe(EMPTY, EMPTY), "trace", "run"),
+    (lambda: cells.validate_ddl(EMPTY, {}, EMPTY), "throughput", "batch"),
+    (lambda: cells.validate_horovod(EMPTY, EMPTY), "runs", "setting"),
+    (lambda: cells.validate_pollux(PLACED, {}), "rows", "none"),
+    (lambda: cells.rows_with(pd.DataFrame({"a": [1]}), "speed", a=2), "speed", "a 2"),
+    (lambda: cells._solved(lambda price: price - 1, 1e-3, "beta"), "beta", "none"),
+    (lambda: pollux.fit_placements(EMPTY, {}), "fit_placements", "application"),
+    (lambda: pollux.fit_placements(PLACED, {}), "gradients", "mine"),
+    (lambda: pollux.fit_placements(PLACED, {"mine": None}), "n_nodes", "two nodes"),
+    (lambda: published.caption("data", "mona-lisa"), "name", "mona-lisa"),
+    (lambda: published.published("nowhere"), "nowhere", "v100_backward_trace"),
+]
 
 CAPTURE = []
 
