@@ -16,9 +16,10 @@ import pytest
 import torch
 from torch import nn
 
+from workbench.base.tables import rows_of
 from workbench.capture import Workload, record, sweep_batches, sweep_collectives, workload
 from workbench.capture.command import main
-from workbench.capture.folder import Folder, Table, rows_of
+from workbench.capture.folder import Folder, Table
 from workbench.capture.models import BERT, GPT2, LSTM, VGG16, ResNet50
 from workbench.capture.plans import policy_of
 from workbench.capture.workers import Workers
@@ -326,10 +327,10 @@ def test_a_folder_of_other_settings_is_refused_and_names_the_first(alone):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"a,b\n1,2\n", "no column kind; it is damaged"),
-        (b"\0\0\0\n", "no column kind; it is damaged"),
-        (b"\xff\n", "can't decode byte 0xff.*it is damaged"),
-        (None, "column data_s holds what is no number; it is damaged"),
+        (b"a,b\n1,2\n", "a column kind, got none.*is damaged"),
+        (b"\0\0\0\n", "a column kind, got none.*is damaged"),
+        (b"\xff\n", "can't decode byte 0xff.*is damaged"),
+        (None, "column data_s: expected finite numbers.*is damaged"),
     ],
 )
 def test_a_damaged_table_is_named(tmp_path, text, said):

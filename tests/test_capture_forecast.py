@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import complete, launched, refusal
 from torch import nn
 
 from workbench.capture import (
@@ -23,9 +24,12 @@ from workbench.capture import (
 )
 from workbench.capture.command import main
 from workbench.capture.forecast import untimed_workers
-from workbench.capture.wrapping import wrapper_s
-from workbench.fusion import OneMessage, fuse
-from workbench.timeline import predict
+from workbench.costs import Interpolated
+from workbench.fusion import DDPBuckets, OneMessage, fuse
+from workbench.timeline import predict, scenario_of
+from workbench.timeline.from_run import wrapper_s
+from workbench.traces import load_run, read_measurements
+from workbench.validation.study import scenario as study_scenario
 
 
 class Unused(nn.Linear):
@@ -82,6 +86,35 @@ def test_what_the_wrapper_adds_is_fixed_whatever_the_messages(profile, links, tm
     other = recorded_scenario(profile, links, 2)
     added = predict(scenario).iteration_s - predict(other).iteration_s
     assert added == pytest.approx(0.02)
+
+
+def test_every_road_from_a_profile_leads_to_the_same_forecast(write_trace, links):
+    step = complete("user_annotation", "ProfilerStep#0", 0, 4000)
+    folder = write_trace([step, *launched("gemm", 10, 3000, 0, 1)], "profile/rank0.json").parent
+    seconds = {"plain": [0.5, 0.4, 0.6], "hooks": [0.7], "profiled": [0.9]}
+    (folder / "run.json").write_text(json.dumps({"world_size": 1, "iteration_s": seconds}))
+    ready = [("c", 4_000_000, 0.08), ("b", 400, 0.2), ("a", 4_000_000, 0.25)]
+    gradients = pd.DataFrame(ready, columns=["name", "nbytes", "ready_s"])
+    gradients.to_csv(folder / "gradients.csv", index=False)
+    times = {"kind": ["plain", "hooks", "hooks"], "backward_s": [9.0, 0.251, 0.253]}
+    pd.DataFrame(times).to_csv(folder / "iterations_rank0.csv", index=False)
+    pd.DataFrame({"plain_s": [0.5], "wrapped_s": [0.53]}).to_csv(folder / "wrapper.csv")
+
+    timed = read_measurements(links / "collectives.csv").query("op == 'all_reduce'")
+    wrapped_s = wrapper_s(folder / "wrapper.csv")
+    row = gradients.assign(
+        model="m", scale=1, one_worker_s=0.5, backward_s=0.252, wrapper_s=wrapped_s
+    )
+    roads = [
+        scenario_of(load_run(folder), Interpolated(timed), 2, DDPBuckets()),
+        recorded_scenario(folder, links, 2),
+        study_scenario(row, timed, 2),
+    ]
+    found = [predict(each).scaling_factor for each in roads]
+    assert found == pytest.approx([found[0]] * 3, rel=1e-12)
+    # by hand: DDP sends c alone and then the rest, ready at 0.25 s, 4.0004 ms + 20 us at 1 GB/s
+    exposed_s = 0.25 + 20e-6 + 4.0004e-3 - 0.252
+    assert found[0] == pytest.approx(0.5 / (0.53 + exposed_s))
 
 
 @pytest.mark.parametrize("made", [lambda: workload("lstm", 2, small=True), unused])
@@ -145,24 +178,28 @@ def test_the_command_says_what_was_not_timed(profile, links, capsys):
 
 @pytest.mark.parametrize("missing", ["gradients.csv", "run.json"])
 def test_a_folder_without_a_profile_is_refused(tmp_path, links, missing):
-    for name in {"gradients.csv", "run.json"} - {missing}:
-        (tmp_path / name).write_text("name,nbytes,ready_s\n" if name.endswith("csv") else "{}")
-    if missing == "run.json":
-        (tmp_path / "gradients.csv").write_text("name,nbytes,ready_s\nw,4,0.1\n")
-    with pytest.raises(ValueError, match=f"no {missing} with .*; expected a folder that"):
-        recorded_scenario(tmp_path, links, 2)
+    (tmp_path / "gradients.csv").write_text("name,nbytes,ready_s\nw,4,0.1\n")
+    (tmp_path / "run.json").write_text('{"iteration_s": {"plain": [1.0]}}')
+    (tmp_path / missing).unlink()
+    assert f"no {missing} with" in refusal(
+        lambda: recorded_scenario(tmp_path, links, 2), str(tmp_path)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("gradients.csv", "", "no gradients.csv with rows"),
-        ("gradients.csv", "name,nbytes,ready_s\nw,4,x\n", "column ready_s holds what is no number"),
+        (
+            "gradients.csv",
+            "name,nbytes,ready_s\nw,4,x\n",
+            "column ready_s: expected finite",
+        ),
         ("iterations_rank0.csv", "", "no iterations_rank0.csv with rows"),
         ("run.json", '{"settings": {}, "complete": false}', "no run.json with iteration_s"),
         ("run.json", '{"iteration_s": {"plain": []}}', "no run.json with iteration_s"),
         ("run.json", "{", "no run.json with iteration_s"),
-        ("wrapper.csv", "a,b\n1,2\n", "wrapper.csv: no column plain_s; it is damaged"),
+        ("wrapper.csv", "a,b\n1,2\n", "wrapper.csv: expected a column plain_s"),
     ],
 )
 def test_a_profile_that_is_not_whole_is_refused(profile, links, tmp_path, name, text, said):

@@ -12,7 +12,7 @@ from workbench.base.tables import GRADIENTS
 from workbench.costs import Link, Ring
 from workbench.fusion import DDPBuckets, OneMessage
 from workbench.timeline import one_worker, predict, scenario_of, sizes_of
-from workbench.timeline.from_run import plain_iterations
+from workbench.timeline.from_run import unprofiled_iterations
 from workbench.traces import gradients, iterations, load_run
 
 RUNS = ROOT / "data" / "runs"
@@ -42,7 +42,7 @@ def test_a_lone_worker_takes_its_plain_iterations(lone):
     timed = json.loads((RUNS / "transformer-cpu-1" / "run.json").read_text())["iteration_s"]
     found = one_worker(lone)
     assert found.seconds == pytest.approx(np.median(timed["plain"]))
-    assert "3 plain iterations, timed without a profiler" in repr(found)
+    assert "3 unprofiled iterations" in repr(found)
 
 
 def test_several_workers_take_their_duration_without_exposed_communication(pair):
@@ -50,7 +50,7 @@ def test_several_workers_take_their_duration_without_exposed_communication(pair)
     expected = (spent["duration_s"] - spent["exposed_comm_s"]).median()
     found = one_worker(pair)
     assert found.seconds == pytest.approx(float(expected))
-    assert "exposed communication taken off: an estimate" in found.how
+    assert "minus their exposed communication: an estimate" in found.how
 
 
 def test_what_compute_hides_is_not_taken_off(write_trace):
@@ -63,8 +63,8 @@ def test_what_compute_hides_is_not_taken_off(write_trace):
     "told",
     [None, [1.0], {"plain": 1.0}, {"plain": [1.0, "2"]}, {"plain": [-1.0]}, {"plain": [True]}],
 )
-def test_plain_iterations_that_are_no_times_are_none(told, lone):
-    assert len(plain_iterations(type(lone)("x", {"iteration_s": told}, None, None))) == 0
+def test_unprofiled_iterations_that_are_not_times_do_not_count(told):
+    assert len(unprofiled_iterations({"iteration_s": told})) == 0
 
 
 def test_a_run_that_only_communicates_does_not_tell_what_one_worker_takes(write_trace):
@@ -152,7 +152,7 @@ def test_sizes_by_a_name_that_nobody_knows_name_those_known(named):
 
 @pytest.mark.parametrize("sizes", [pd.Series([4, 8]), [4, 8], "resnet50"])
 def test_sizes_that_are_no_table_are_refused_with_the_columns_that_one_has(sizes, lone):
-    with pytest.raises(ValueError, match="columns name and nbytes .*, a row a gradient .*, got"):
+    with pytest.raises(ValueError, match="name and nbytes .*, one row per gradient .*, got"):
         scenario_of(lone, COST, 8, DDPBuckets(), sizes=sizes)
 
 

@@ -35,13 +35,14 @@ from torch.distributed import ProcessGroupGloo
 from tqdm import tqdm
 
 from workbench import KIB, MIB
+from workbench.base.tables import rows_of
 from workbench.capture import messages_of, record, sweep_collectives, time_wrapper
 from workbench.capture.collectives import interval
-from workbench.capture.folder import Table, rows_of
+from workbench.capture.folder import Table
 from workbench.capture.machine import machine
 from workbench.capture.training import Training
 from workbench.capture.workers import Workers, current
-from workbench.capture.wrapping import wrapper_s
+from workbench.timeline.from_run import wrapper_s
 from workbench.validation.study import (
     CELLS,
     PROFILES,

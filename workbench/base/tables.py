@@ -7,9 +7,14 @@ arguments:
     def fuse(gradients, policy): ...
 """
 
-from collections.abc import Callable
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterable
 from os import PathLike
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from .checks import require
@@ -118,3 +123,29 @@ def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
 def table_of(columns: dict) -> Callable:
     """Return a check for `checked`: a DataFrame that has each of the columns once."""
     return lambda table, name: check(table, columns, name)
+
+
+def rows_of(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
+    """Return the complete rows of a CSV that may still be written, as text; none without a file.
+
+    Raises ValueError if a column is missing, or is not one of text and holds no finite number.
+    """
+    advice = "The file is damaged or another table: remove it and record it again"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}. {advice}") from None
+    whole = io.StringIO(text[: text.rfind("\n") + 1], newline="\n")
+    lines = itertools.dropwhile(lambda line: line.startswith("#"), whole)
+    header, *rows = [*csv.reader(lines)] or [list(columns)]
+    table = pd.DataFrame([row for row in rows if len(row) == len(header)], columns=header)
+    for column in columns:
+        require(column in table, str(path), f"a column {column}", found="none", do=advice)
+        if column not in ("kind", "name", "op"):
+            known = np.isfinite(pd.to_numeric(table[column], "coerce"))
+            odd = table[column][~known]
+            name = f"{path}: column {column}"
+            require(known.all(), name, "finite numbers", *odd[:1], do=advice)
+    return table

@@ -7,7 +7,8 @@ import torch
 from tqdm.auto import tqdm
 
 from ..base.checks import count
-from .folder import Table, rows_of
+from ..base.tables import rows_of
+from .folder import Table
 from .machine import machine
 from .training import Times, Training
 from .workers import check_alone, current

@@ -14,8 +14,9 @@ import torch.distributed as dist
 from tqdm.auto import tqdm
 
 from ..base.checks import count, numbers, shown
+from ..base.tables import rows_of
 from ..base.units import KIB, MIB
-from .folder import Folder, Table, rows_of
+from .folder import Folder, Table
 from .hooks import Clock
 from .workers import Workers, current
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from ..base.checks import above_0, count, shown
+from ..base.tables import rows_of
 from ..fusion import Plan
 from ..timeline import Scenario, predict
 from .collectives import interval
-from .folder import rows_of
 from .forecast import recorded_scenario, untimed_workers
 from .plans import read_plan
 

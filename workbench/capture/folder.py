@@ -2,23 +2,17 @@
 
 import csv
 import errno
-import io
-import itertools
 import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import torch.distributed as dist
 
 from .machine import machine
 from .workers import Workers
 
 _PART = "run.json.part"
-_WORDS = {"kind", "name", "op"}  # columns of text; the others hold numbers
-_REMOVE = "it is damaged, or another table: remove it and record it again"
 
 
 class Folder:
@@ -136,30 +130,6 @@ class Table:
 
     def __exit__(self, *_) -> None:
         self._file.close()
-
-
-def rows_of(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
-    """Return the whole rows of a table so far, as text; none where there is no file yet.
-
-    Raises ValueError for a table that lacks one of the columns, or with no finite number in one
-    that has numbers.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        text = ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}; {_REMOVE}") from None
-    whole = io.StringIO(text[: text.rfind("\n") + 1], newline="\n")
-    lines = itertools.dropwhile(lambda line: line.startswith("#"), whole)
-    header, *rows = [*csv.reader(lines)] or [list(columns)]
-    table = pd.DataFrame([row for row in rows if len(row) == len(header)], columns=header)
-    for column in columns:
-        if column not in table:
-            raise ValueError(f"{path}: no column {column}; {_REMOVE}")
-        if column not in _WORDS and not np.isfinite(pd.to_numeric(table[column], "coerce")).all():
-            raise ValueError(f"{path}: column {column} holds what is no number; {_REMOVE}")
-    return table
 
 
 def written(path: str | Path, text: str) -> Path:

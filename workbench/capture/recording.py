@@ -8,8 +8,9 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ..base.checks import count, shown
+from ..base.tables import rows_of
 from .apply import messages_of
-from .folder import Folder, Table, rows_of
+from .folder import Folder, Table
 from .hooks import check_trained, ready_marks, sizes, trained
 from .plans import grouped, in_order, write_messages
 from .training import WARM_UP as PROFILER_WARM_UP

@@ -9,7 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
 from ..base.checks import count
-from .folder import Table, rows_of
+from ..base.tables import rows_of
+from .folder import Table
 from .hooks import trained
 from .machine import machine
 from .training import Training
@@ -57,16 +58,6 @@ def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: 
             if number >= 0:
                 table.add([number, *pair])
     return path
-
-
-def wrapper_s(path: str | Path) -> float:
-    """Return the s that it adds to an iteration: median difference of the pairs, 0 at least.
-
-    0, too, where none was timed.
-    """
-    pairs = rows_of(Path(path), ("plain_s", "wrapped_s"))[["plain_s", "wrapped_s"]].astype(float)
-    added_s = (pairs["wrapped_s"] - pairs["plain_s"]).median()
-    return 0.0 if pairs.empty else max(0.0, float(added_s))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from ..base.units import MIB, MS
 from ..fits import fit_slowdown
 from ..fusion import fuse
 from ..timeline import predict, scenario_of
-from ..timeline.from_run import plain_iterations, spent_of
+from ..timeline.from_run import spent_of, unprofiled_iterations
 from ..traces import collectives, gradients, medians
 from ..traces.crosscheck import breakdown
 
@@ -24,7 +24,7 @@ def profiler_cost(run) -> pd.Series:
 
     Raises ValueError where the run has no plain iterations in its run.json.
     """
-    plain, traced_s = plain_iterations(run), spent_of(run)["duration_s"].median()
+    plain, traced_s = unprofiled_iterations(run.info), spent_of(run)["duration_s"].median()
     if not len(plain):
         raise ValueError(
             f"run: {run.name}: no plain iterations were timed beside the trace, so the profiler's "
@@ -131,7 +131,7 @@ def forecast_beside(one, several, all_reduce, fusion) -> pd.DataFrame:
     before, after = (spent_of(run).median(numeric_only=True) for run in (one, several))
     plain = [
         np.median(times)
-        for times in (plain_iterations(one), plain_iterations(several))
+        for times in (unprofiled_iterations(one.info), unprofiled_iterations(several.info))
         if len(times)
     ]
     one_s, several_s = plain if len(plain) == 2 else (before["duration_s"], after["duration_s"])

@@ -18,7 +18,8 @@ from ..base.tables import MEASUREMENTS, check
 from ..base.units import MIB
 from ..costs import Interpolated
 from ..fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
-from ..timeline import Scenario, predict
+from ..timeline import Scenario, predict, scenario_of
+from ..timeline.from_run import Profile
 from ..whatif import optimal
 from .cells import VALIDATION, summary
 from .gain import GAIN, verdict
@@ -117,15 +118,9 @@ def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -
         raise ValueError(
             f"collectives: expected all-reduces timed with {shown(n_workers)} workers, found none"
         )
-    return Scenario(
-        profile[["name", "nbytes", "ready_s"]].reset_index(drop=True),
-        one_worker_s=float(first["one_worker_s"]),
-        backward_s=float(first["backward_s"]),
-        n_workers=n_workers,
-        all_reduce=Interpolated(timed),
-        fusion=DDPBuckets(),
-        fixed_s=float(first["wrapper_s"]),
-    )
+    times = (float(first[name]) for name in ("one_worker_s", "backward_s", "wrapper_s"))
+    recorded = Profile(profile[["name", "nbytes", "ready_s"]].reset_index(drop=True), *times)
+    return scenario_of(recorded, Interpolated(timed), n_workers, DDPBuckets())
 
 
 def policies(scenario: Scenario, scale: int) -> dict:
