@@ -123,7 +123,6 @@ def test_what_unpacks_beyond_the_limit_is_refused(monkeypatch, tmp_path, bomb, l
 CHILD = """
 import resource, sys, warnings
 resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
-resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 warnings.simplefilter("ignore")
 from workbench import traces
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -143,11 +142,11 @@ def test_a_gigabyte_out_of_a_megabyte_takes_little_memory(tmp_path, bomb, load):
     path = tmp_path / "bomb.gz"
     path.write_bytes(packed(*BOMBS[bomb], n_megabytes=1024))
     command = [sys.executable, "-c", CHILD, load, str(path)]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr[-800:]
     *said, peak_kib = child.stdout.splitlines()
     assert "refused" in said[0] and str(path) in said[0]
-    assert int(peak_kib) < 1.5 * 2**20
+    assert int(peak_kib) < 1.0 * 2**20
 
 
 # More than one trace in a file

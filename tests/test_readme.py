@@ -20,7 +20,7 @@ from workbench.explore.static import Static
 from workbench.notebooks import rebuilding
 from workbench.timeline import explain, scaling, sweep
 from workbench.traces import gradients, load_run
-from workbench.traces.readers.columns import named
+from workbench.traces.readers.columns import quantities
 from workbench.validation import claims, gain, published, study
 from workbench.whatif import elasticities as sensitivity
 from workbench.whatif import one_at_a_time as factors
@@ -179,7 +179,7 @@ def test_the_columns_that_the_readme_names_are_known():
     (said,) = re.findall(r"^Columns of a CSV.*?^$", README, re.M | re.S)
     columns = re.findall(r"`([^`]+)`", said)
     assert len(columns) == 10 and {"nbytes", "seconds", "world_size"} <= set(columns)
-    assert [name for name in columns if not named([name])] == []
+    assert [name for name in columns if not quantities([name])] == []
 
 
 @pytest.mark.parametrize("name", TABLES)

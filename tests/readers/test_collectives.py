@@ -4,8 +4,8 @@ import pytest
 
 from workbench.traces.readers.collectives import (
     added,
-    checked,
     collective,
+    compiled,
     dtype_bytes,
     is_communication,
 )
@@ -89,7 +89,7 @@ def test_an_unknown_type_has_no_size():
 
 
 def test_a_pattern_of_the_user_comes_first_and_holds_within_the_block():
-    patterns = checked({"fast_sum": "AllReduce", "ncclDevKernel_Generic": "all_to_all", "moe": ""})
+    patterns = compiled({"fast_sum": "AllReduce", "ncclDevKernel_Generic": "all_to_all", "moe": ""})
     with added(patterns):
         assert is_communication("void fast_sum<4>()") and is_communication("moe_dispatch")
         assert collective("void fast_sum<4>()") == "all_reduce"
@@ -101,13 +101,13 @@ def test_a_pattern_of_the_user_comes_first_and_holds_within_the_block():
 
 
 def test_the_first_of_several_patterns_holds():
-    with added(checked({"sum": "reduce", "fast_sum": "all_reduce"})):
+    with added(compiled({"sum": "reduce", "fast_sum": "all_reduce"})):
         assert collective("fast_sum") == "reduce"
 
 
 def test_patterns_are_those_of_their_thread():
     def told(patterns):
-        with added(checked(patterns)):
+        with added(compiled(patterns)):
             return [collective("fast_sum") for _ in range(200)]
 
     with ThreadPoolExecutor(4) as pool:
@@ -127,8 +127,8 @@ def test_patterns_are_those_of_their_thread():
 )
 def test_what_is_no_table_of_patterns_is_refused(patterns, message):
     with pytest.raises(ValueError, match=message):
-        checked(patterns)
+        compiled(patterns)
 
 
 def test_no_patterns_are_none():
-    assert checked(None) == checked({}) == ()
+    assert compiled(None) == compiled({}) == ()

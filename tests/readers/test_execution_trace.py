@@ -91,7 +91,7 @@ def test_as_a_trace_it_is_refused_with_what_to_load(write):
 
 def test_sizes_of_the_older_layout_come_from_the_tensors(write):
     two = [[tensor(10), tensor(6)], 151, 0, 0, "allreduce", [], []]
-    table = et.messages(write(old(9, "", 0, values=two), old(5, "all_to_allv", 100)))
+    table = et.called_messages(write(old(9, "", 0, values=two), old(5, "all_to_allv", 100)))
     columns = ["node", "rf_id", "op", "nbytes", "dtype"]
     assert table[columns].values.tolist() == [
         [5, 4, "all_to_all", 400, "float"],
@@ -102,50 +102,54 @@ def test_sizes_of_the_older_layout_come_from_the_tensors(write):
 def test_a_gather_moves_what_all_workers_give(write):
     given = [tensor(10), 151, 0, 0, "allgather", [], []]
     full = old(9, "", 0, values=given, outputs=[[tensor(40)]])
-    assert et.messages(write(full))["nbytes"].tolist() == [160]
-    assert et.messages(write(old(9, "", 0, values=given)))["nbytes"].isna().all()
-    assert et.messages(write(groups(4), old(9, "", 0, values=given)))["nbytes"].tolist() == [160]
+    assert et.called_messages(write(full))["nbytes"].tolist() == [160]
+    assert et.called_messages(write(old(9, "", 0, values=given)))["nbytes"].isna().all()
+    assert et.called_messages(write(groups(4), old(9, "", 0, values=given)))["nbytes"].tolist() == [
+        160
+    ]
 
 
 def test_the_newer_layout_tells_all_in_attributes(write):
     calls = [new(9, "_allgather_base", 10, 80, pg_name="3", pg_size=8)]
-    row = et.messages(write(*calls)).iloc[0]
+    row = et.called_messages(write(*calls)).iloc[0]
     told = row[["rf_id", "op", "nbytes", "dtype", "n_workers", "group"]].tolist()
     assert told == [8, "all_gather", 160, "BFloat16", 8, "3"]
 
 
 def test_a_groups_size_is_that_of_the_list_of_groups(write):
-    table = et.messages(write(groups(8, 4), new(9, "allreduce", 5, 5, pg_name="1")))
+    table = et.called_messages(write(groups(8, 4), new(9, "allreduce", 5, 5, pg_name="1")))
     assert table["n_workers"].tolist() == [4]
 
 
 def test_waits_are_no_messages(write):
     wait = old(5, "", 0, values=[141, 0, 0, "wait", [], []])
-    assert len(et.messages(write(wait, old(9, "allreduce", 1)))) == 1
+    assert len(et.called_messages(write(wait, old(9, "allreduce", 1)))) == 1
 
 
 def test_calls_of_the_backend_serve_where_no_others_are(write):
     calls = [old(5, "", 0, name="nccl:all_reduce", values=[[tensor(3)]])]
-    assert et.messages(write(*calls))[["op", "nbytes"]].values.tolist() == [["all_reduce", 12]]
+    assert et.called_messages(write(*calls))[["op", "nbytes"]].values.tolist() == [
+        ["all_reduce", 12]
+    ]
 
 
 def test_a_missing_comma_is_placed_and_the_nodes_are_read(write):
     nodes = [json.dumps(old(node, "allreduce", 1)) for node in (5, 9)]
     source = write(text="\n".join(['{"schema": "1", "nodes": [', *nodes, "]}"]))
     with pytest.warns(UserWarning, match="damaged at line 3, byte"):
-        assert et.messages(source)["node"].tolist() == [5, 9]
+        assert et.called_messages(source)["node"].tolist() == [5, 9]
 
 
 def test_a_cut_file_gives_the_whole_nodes(write):
     text = json.dumps({"schema": "1", "nodes": [old(node, "allreduce", 1) for node in (5, 9)]})
     with pytest.warns(UserWarning, match="the file is cut: its last event"):
-        assert et.messages(write(text=text[:-30]))["node"].tolist() == [5]
+        assert et.called_messages(write(text=text[:-30]))["node"].tolist() == [5]
 
 
 @pytest.mark.parametrize("text", ['{"schema": 1, "nodes": []}', '{"schema": 1, "nodes": [7'])
 def test_a_file_without_nodes_is_refused(write, text):
     with pytest.raises(ValueError, match="no node of an execution trace"):
-        et.messages(write(text=text))
+        et.called_messages(write(text=text))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_a_file_without_nodes_is_refused(write, text):
     ],
 )
 def test_fields_of_any_kind_leave_a_size_unknown(write, node):
-    table = et.messages(write(node, old(9, "allreduce", 2)))
+    table = et.called_messages(write(node, old(9, "allreduce", 2)))
     assert table["nbytes"].dropna().tolist() == [8]
 
 
@@ -169,11 +173,11 @@ def test_bytes_that_are_no_text_leave_a_size_unknown(tmp_path):
     path = tmp_path / "host_0.json"
     text = json.dumps({"schema": "1", "nodes": [old(5, "allreduce", 2)]}).encode()
     path.write_bytes(text.replace(b"cuda:0", b"\xff\xfe\xfd"))
-    assert et.messages(Source(path))["nbytes"].isna().all()
+    assert et.called_messages(Source(path))["nbytes"].isna().all()
 
 
 def test_sizes_are_filled_in_by_order_and_what_is_known_stays(write):
-    messages = et.messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
+    messages = et.called_messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
     events = comm("all_reduce", "all_reduce")
     events.loc[1, "nbytes"] = 77
     before = events.copy()
@@ -182,7 +186,7 @@ def test_sizes_are_filled_in_by_order_and_what_is_known_stays(write):
 
 
 def test_a_row_of_unknown_op_takes_that_of_its_call(write):
-    messages = et.messages(
+    messages = et.called_messages(
         write(new(5, "all_to_all", 10, 10, pg_size=4), new(9, "allreduce", 1, 1))
     )
     joined = et.join(comm("unknown", "all_reduce"), messages)
@@ -192,20 +196,20 @@ def test_a_row_of_unknown_op_takes_that_of_its_call(write):
 
 def test_ops_whose_counts_agree_are_linked_and_others_are_said(write):
     calls = [old(5, "allreduce", 10), old(7, "all_to_all", 20), old(9, "all_to_all", 30)]
-    messages = et.messages(write(*calls))
+    messages = et.called_messages(write(*calls))
     with pytest.warns(UserWarning, match="all_to_all: 1 in the trace, 2 calls"):
         joined = et.join(comm("all_to_all", "all_reduce"), messages)
     assert joined["nbytes"].tolist() == [pd.NA, pd.NA, 40, pd.NA]
 
 
 def test_linking_is_refused_where_no_count_agrees(write):
-    messages = et.messages(write(old(5, "allreduce", 10)))
+    messages = et.called_messages(write(old(5, "allreduce", 10)))
     with pytest.raises(ValueError, match="linking is impossible.*all_reduce: 2 in the trace, 1"):
         et.join(comm("all_reduce", "all_reduce"), messages)
 
 
 def test_linking_several_ranks_at_once_is_refused(write):
-    messages = et.messages(write(old(5, "allreduce", 10)))
+    messages = et.called_messages(write(old(5, "allreduce", 10)))
     events = pd.concat([comm("all_reduce"), comm("all_reduce", rank=1)], ignore_index=True)
     with pytest.raises(ValueError, match=r"EVENTS of one rank, got ranks \[0, 1\]"):
         et.join(events, messages)
@@ -216,7 +220,7 @@ def test_a_kineto_trace_without_shapes_gets_its_sizes(write, write_trace):
     names = ["ncclKernel_AllReduce_RING_LL_Sum_float", "ncclKernel_AllReduce_RING_LL_Sum_float"]
     events = [complete("kernel", n, 10 * i, 5, **kernel) for i, n in enumerate(names)]
     path = write_trace(events, name="rank0.json")
-    messages = et.messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
+    messages = et.called_messages(write(old(5, "allreduce", 10), old(9, "allreduce", 20)))
     joined = et.join(load_run(path).events, messages)
     assert joined["nbytes"].tolist() == [40, 80]
 
@@ -231,7 +235,7 @@ def test_case_of_a_missing_comma(shared):
 def test_case_of_a_trace_that_cannot_be_linked(shared, write):
     table, _, _ = kineto.read(Source(shared / "cases/r34c_kineto_no_rf_id.json"))
     with pytest.raises(ValueError, match="linking is impossible: no Record function id"):
-        et.join(table.assign(start_s=0.0), et.messages(write(old(5, "allreduce", 10))))
+        et.join(table.assign(start_s=0.0), et.called_messages(write(old(5, "allreduce", 10))))
 
 
 def test_case_of_an_execution_trace_named_as_a_trace(shared):
@@ -247,7 +251,7 @@ def test_real_traces_of_eight_ranks_agree_with_their_kineto_traces(shared, tmp_p
     for path in paths:
         events = run.events[run.events["rank"] == int(path.stem[-1])]
         bare = events.assign(nbytes=pd.array([pd.NA] * len(events), dtype="Int64"))
-        joined = et.join(bare, et.messages(Source(path)))
+        joined = et.join(bare, et.called_messages(Source(path)))
         is_comm = events["kind"] == "comm"
         # Kineto sees only what goes in; an uneven exchange may give back more
         assert is_comm.sum() == 8

@@ -252,7 +252,7 @@ def test_phases_split_each_tensors_time(tmp_path):
     path = tmp_path / "t.json"
     inside = [begin(1, "QUEUE", 191), end(1, 195), begin(1, "MEMCPY_IN_FUSION_BUFFER", 196)]
     path.write_text(json.dumps([*R07[:6], *inside, end(1, 199), *R07[6:]]))
-    (row,) = horovod.phases(path).to_dict("records")
+    (row,) = horovod.tensor_phases(path).to_dict("records")
     us = {key: row.pop(key) / US for key in list(row) if key.endswith("_s")}
     assert row == {
         "tensor": "grad/w1",
@@ -276,7 +276,7 @@ def test_phases_split_each_tensors_time(tmp_path):
 def test_an_operation_that_was_not_negotiated_has_no_late_rank(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(HIERARCHICAL))
-    (row,) = horovod.phases(path).to_dict("records")
+    (row,) = horovod.tensor_phases(path).to_dict("records")
     assert row["tensor"] == "1" and row["nbytes"] == 16
     assert row["collective_s"] == pytest.approx(50 * US)
     assert row["queue_s"] == 0
@@ -305,7 +305,7 @@ def test_recorded_timelines_are_read_whole(shared, load, name):
     path = shared / "traces" / "horovod" / name
     table, info, ledger = load(json.loads(path.read_text()))
     nbytes, us, n_workers = RECORDED[name]
-    last = horovod.phases(path).iloc[-1]
+    last = horovod.tensor_phases(path).iloc[-1]
     assert (last["nbytes"], last["n_workers"]) == (nbytes, n_workers)
     assert last["all_reduce_s"] == pytest.approx(us * US)
     assert info["world_size"] == n_workers

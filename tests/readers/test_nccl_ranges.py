@@ -80,7 +80,7 @@ def messages(calls, *launches, thread=3):
     times = pd.DataFrame({"process": 5, "thread": thread, "time": launches})
     return [
         tuple(told.get(key) for key in ("op", "nbytes", "n_workers"))
-        for told in nccl_ranges.messages(calls, times)
+        for told in nccl_ranges.kernel_messages(calls, times)
     ]
 
 

@@ -37,22 +37,22 @@ TIMES = ["seconds", "mean_s", "min_s", "max_s"]
 
 
 def test_the_row_of_units_scales_each_column_by_itself():
-    first = totals.read_totals(NVPROF, "f").iloc[0]
+    first = totals.totals_table(NVPROF, "f").iloc[0]
     assert first[TIMES].tolist() == pytest.approx([12.5e-3, 125e-6, 100e-6, 0.2e-3], rel=1e-12)
 
 
 def test_only_what_ran_on_the_gpu_is_kept():
-    table = totals.read_totals(NVPROF, "f")
+    table = totals.totals_table(NVPROF, "f")
     assert table["kind"].tolist() == ["comm", "compute", "memory"]
     assert table["op"].tolist() == ["all_reduce", "", ""]
 
 
 def test_a_name_may_hold_commas():
-    assert totals.read_totals(NVPROF, "f")["name"][1] == "void gemm<float, int=128>(float, int)"
+    assert totals.totals_table(NVPROF, "f")["name"][1] == "void gemm<float, int=128>(float, int)"
 
 
 def test_nsys_tables_of_kernels_and_copies_are_read_and_others_are_not():
-    table = totals.read_totals(NSYS, "f")
+    table = totals.totals_table(NSYS, "f")
     assert table[["kind", "n_calls"]].values.tolist() == [["compute", 50], ["memory", 2]]
     assert table["seconds"].tolist() == pytest.approx([5.85e-3, 2e-6], rel=1e-12)
 
@@ -70,37 +70,37 @@ def test_nsys_tables_of_kernels_and_copies_are_read_and_others_are_not():
 )  # fmt: skip
 def test_headers_of_other_versions_of_nsys_mean_the_same(header, row):
     assert totals.recognises(header.encode())
-    (found,) = totals.read_totals(f"{header}\n{row}\n", "f").to_dict("records")
+    (found,) = totals.totals_table(f"{header}\n{row}\n", "f").to_dict("records")
     assert [found[key] for key in TIMES] == pytest.approx([1e-7, 5e-8, 4e-8, 6e-8], rel=1e-12)
 
 
 def test_columns_that_are_not_there_are_unknown():
-    table = totals.read_totals("Time (%),Total Time (ns),Instances,Name\n100,5,2,k\n", "f")
+    table = totals.totals_table("Time (%),Total Time (ns),Instances,Name\n100,5,2,k\n", "f")
     assert table[["mean_s", "min_s", "max_s"]].isna().all(axis=None)
 
 
 def test_calls_on_the_host_alone_are_refused():
     text = "Time(%),Total Time (ns),Calls,Average,Name\n100,5,2,2,cudaMalloc\n"
     with pytest.raises(ValueError, match="f: no total of a kernel.*cuda_gpu_kern_sum.*found 1 row"):
-        totals.read_totals(text, "f")
+        totals.totals_table(text, "f")
 
 
 def test_a_broken_line_is_named_and_the_others_kept():
     text = NVPROF.replace("40.0,8.3,100", "40.0,8.3x,100")
     with pytest.warns(UserWarning, match="f: line 7 left out"):
-        assert len(totals.read_totals(text, "f")) == 2
+        assert len(totals.totals_table(text, "f")) == 2
 
 
 @pytest.mark.parametrize("calls", [str(2**70), "-4", "many", ""])
 def test_a_number_of_calls_that_cannot_be_is_named(calls):
     with pytest.warns(UserWarning, match="f: line 6 left out"):
-        assert len(totals.read_totals(NVPROF.replace("12.5,100,", f"12.5,{calls},"), "f")) == 2
+        assert len(totals.totals_table(NVPROF.replace("12.5,100,", f"12.5,{calls},"), "f")) == 2
 
 
 def test_a_short_row_of_units_leaves_the_other_columns_as_they_were():
     text = "Time(%),Total Time,Instances,Average,Name\n,us,,,\n9,100,2,50,gemm\n"
     short = text.replace(",us,,,", "%,us,,")
-    assert totals.read_totals(short, "f").equals(totals.read_totals(text, "f"))
+    assert totals.totals_table(short, "f").equals(totals.totals_table(text, "f"))
 
 
 def test_as_a_trace_it_is_refused_with_what_to_record(tmp_path):
@@ -112,7 +112,7 @@ def test_as_a_trace_it_is_refused_with_what_to_record(tmp_path):
 
 def test_a_real_profile_below_a_programs_own_output(shared):
     path = shared / "traces/nvprof/per_kernel_runtimes.csv"
-    table = totals.read_totals(path.read_text(), str(path))
+    table = totals.totals_table(path.read_text(), str(path))
     assert len(table) == 122  # grep -c '^"GPU activities"'
     assert table["seconds"][0] == pytest.approx(0.257621555, rel=1e-12)
     assert (table["mean_s"] * table["n_calls"]).to_numpy(float) == pytest.approx(
@@ -122,7 +122,7 @@ def test_a_real_profile_below_a_programs_own_output(shared):
 
 def test_the_case_of_a_maximum_in_other_units(shared):
     path = shared / "cases/r33_nvprof_units_row.csv"
-    table = totals.read_totals(path.read_text(), str(path))
+    table = totals.totals_table(path.read_text(), str(path))
     assert table["max_s"].tolist() == pytest.approx([0.2e-3, 0.09e-3], rel=1e-12)
     assert table["n_calls"].tolist() == [100, 100]
 

@@ -97,7 +97,7 @@ def load_run(
         raise ValueError(f'keep: expected "all" or "kernels", got {keep!r}')
     if executor is not None and not hasattr(executor, "map"):
         raise ValueError(f"executor: expected one of concurrent.futures, got {executor!r}")
-    added = collectives.checked(patterns)
+    added = collectives.compiled(patterns)
     paths, folder = files.named(path)
     only = len(paths) == 1 and folder is None
     options = {"keep": keep, "cached": _cache_folder(cache), "patterns": added}
@@ -157,8 +157,8 @@ def read_totals(path, *, patterns=None) -> pd.DataFrame:
     file is no such table.
     """
     source = Source(files.one(path))
-    with collectives.added(collectives.checked(patterns)):
-        return _read_text(source, lambda _: totals.read_totals, "read_totals")
+    with collectives.added(collectives.compiled(patterns)):
+        return _read_text(source, lambda _: totals.totals_table, "read_totals")
 
 
 def _read_text(source: Source, reader_of, call: str):
@@ -174,7 +174,7 @@ def _read_text(source: Source, reader_of, call: str):
 
 def _sweep(head: bytes):
     """The reader of timed collectives whose head this is; of half a header, that which says so."""
-    known = len(columns.named(columns.header(head))) > 1
+    known = len(columns.quantities(columns.header(head))) > 1
     other = plain if known else nccl_tests
     return next((r for r in ranks.SWEEPS if r.recognises(head)), other).read
 
@@ -191,7 +191,7 @@ def add_sizes(run: Run, path, rank: int | None = None) -> Run:
         raise ValueError(f"rank: expected one of {ranks_seen.tolist()}, got {rank}")
     source = Source(files.one(path))
     mine = events if len(ranks_seen) == 1 else events[events["rank"] == rank]
-    joined = execution_trace.join(mine, execution_trace.messages(source))
+    joined = execution_trace.join(mine, execution_trace.called_messages(source))
     columns = ["op", "nbytes", "n_workers"]
     filled = {c: joined[c].astype(object).combine_first(events[c].astype(object)) for c in columns}
     events = events.assign(**filled).astype({c: events[c].dtype for c in columns[1:]})

@@ -1,11 +1,10 @@
-"""A JSON trace of any size in batches of events, so that memory holds one batch and not the file.
+"""A JSON trace of any size in batches of events, so that memory holds one batch, not the file.
 
 A trace is `{field: value, ..., "traceEvents": [event, ...], field: value, ...}` or a bare list of
-events. Events are decoded by msgspec, a batch at a time; a batch that does not decode is read event
-by event (see `salvage`), so one bad byte costs one event.
+events. msgspec decodes one batch at a time; a batch that does not decode is read event by event
+(see `salvage`), so one bad byte costs one event.
 """
 
-import contextlib
 import itertools
 import json
 import re
@@ -14,34 +13,33 @@ from typing import Any
 
 import msgspec
 
-from .salvage import Place, salvage_events, salvage_fields
+from ...base.units import format_bytes
+from .salvage import NOT_DECODED, Place, decoded, salvage_events, salvage_fields
+from .source import entry
 
 BATCH_BYTES = 2**19  # small enough to stay in the processor's caches
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_NEXT = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat)"\s*:)')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_GAP = re.compile(rb"[ \t\r\n,]*")
-LARGEST_BYTES = 2**27  # of one event, or of all that stands before the events
+LARGEST_BYTES = 2**27  # of one event, or of everything before the events
 FIELDS_BYTES = 2**25  # of the other fields that are decoded, on each side of the events
-_PHASE = b'"ph"'  # in each event once
-_MORE = (
-    "stands behind the end of the first list of events, as in files put one behind the other: "
-    "not read. Split the file"
-)
-_TRIES = 4  # splits tried before a batch is taken to be broken
+_PHASE = b'"ph"'  # once in each event
+_MORE = "behind the end of the first list of events, as in joined files: not read. Split the file"
+_TRIES = 4  # splits tried before a batch counts as broken
 
 
 class Batches:
     """Iterate to get lists of events; afterwards `fields` and `lost` are complete.
 
-    fields : the trace's other top-level fields
+    fields : the other top-level fields of the trace
     lost : LEDGER rows of what did not decode, and where
     """
 
     def __init__(self, chunks: Iterable[bytes], event_type: Any, file: str):
         self._chunks, self._file = iter(chunks), file
         self._decoder = msgspec.json.Decoder(list[event_type])
-        self._one = msgspec.json.Decoder(event_type)
+        self._one, self._one_type = msgspec.json.Decoder(event_type), event_type
         self._buffer, self._ended, self._closed = bytearray(), False, False
         self._place = Place()
         self._current: bytes | list = []
@@ -56,7 +54,7 @@ class Batches:
             yield from self._batch()
             self._fill(BATCH_BYTES)
         if not self._closed and not any("cut" in row["why"] for row in self.lost):
-            where = f"line {self._place.line}, byte {self._place.byte}"
+            where = self._place.at()
             self._lose(f"the file ends at {where} without closing its list", n_events=0)
 
     def _fill(self, size: int) -> None:
@@ -67,10 +65,10 @@ class Batches:
             self._buffer += chunk or b""
 
     def _drop(self, n: int) -> None:
-        """Forget the first n bytes and the gap behind them."""
-        n = _GAP.match(self._buffer, n).end()
-        self._place.advance(self._buffer, n)
-        del self._buffer[:n]
+        """Drop the first n bytes and the gap behind them."""
+        rest = self._buffer[n:].lstrip(b" \t\r\n,")
+        self._place.advance(self._buffer, len(self._buffer) - len(rest))
+        self._buffer = rest
 
     def _find_events(self) -> None:
         """Read the fields before the events; leave the buffer at the first event."""
@@ -86,14 +84,13 @@ class Batches:
             seen = len(self._buffer)
             self._fill(seen + BATCH_BYTES)
             if len(self._buffer) == seen or seen > LARGEST_BYTES:
-                raise ValueError(
-                    f"{self._file}: JSON, but not a trace: expected a list under traceEvents"
-                )
+                why = "JSON, but not a trace: expected a list under traceEvents"
+                raise ValueError(f"{self._file}: {why}")
         self.fields |= salvage_fields(bytes(self._buffer[1 : min(found.start(), FIELDS_BYTES)]))[0]
         self._drop(found.end())
 
     def _batch(self) -> Iterator[list]:
-        """Decode the events at the head of the buffer, all of them when the file has ended."""
+        """Decode the events at the start of the buffer; all of them if the file has ended."""
         for at in [len(self._buffer)] if self._ended else self._splits():
             events, end = self._try(at, b"" if self._ended else b"]")
             if events is not None:
@@ -109,7 +106,7 @@ class Batches:
         yield from self._piecewise()
 
     def _splits(self) -> list[int]:
-        """Where an event may end, the last first. A wrong one does not decode."""
+        """Return where an event may end, the last first. A wrong place does not decode."""
         for size in (2**14, 2**16):  # near, unless events are large
             start = max(0, len(self._buffer) - size)
             found = [m.start() + 1 for m in _BETWEEN.finditer(self._buffer, start)]
@@ -118,7 +115,7 @@ class Batches:
         return found[: -_TRIES - 1 : -1]
 
     def _try(self, at: int, closing: bytes) -> tuple[list | None, int]:
-        """The events in the buffer up to `at`, and where the list ends if more follow it."""
+        """Return the events up to `at`, or None and where the list ends if more follows it."""
         with memoryview(self._buffer) as buffer:
             text = b"".join((b"[", buffer[:at], closing))
         try:
@@ -137,18 +134,16 @@ class Batches:
             return self._each(self._current)
 
     def again(self, event_type: Any) -> list:
-        """The present batch decoded anew, as another type that takes the same events."""
+        """Return the current batch decoded as another type that accepts the same events."""
         if isinstance(self._current, bytes):
             try:
                 return msgspec.json.decode(self._current, type=list[event_type])
             except msgspec.ValidationError:
                 self._current = msgspec.json.decode(self._current, type=list[msgspec.Raw])
-        found = []
-        for piece in self._current:
-            with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
-                self._one.decode(piece)  # what was lost then is lost now
-                found.append(msgspec.json.decode(piece, type=event_type))
-        return found
+        # an event that was lost then is lost now
+        pairs = ((decoded(piece, self._one_type), piece) for piece in self._current)
+        found = [decoded(piece, event_type) for first, piece in pairs if first is not None]
+        return [event for event in found if event is not None]
 
     def _fields_behind(self) -> None:
         self._closed = True
@@ -158,9 +153,7 @@ class Batches:
         self.fields |= fields
         self._buffer.clear()
         n_events, tail = len(again) if isinstance(again, list) else 0, rest.encode()
-        for chunk in itertools.chain(
-            [b""], self._chunks
-        ):  # to the end, where damage of the packing shows
+        for chunk in itertools.chain([b""], self._chunks):  # damage of the packing shows at the end
             tail += chunk
             n_events += tail.count(_PHASE)
             tail = tail[1 - len(_PHASE) :]
@@ -172,7 +165,7 @@ class Batches:
         try:
             return msgspec.json.encode(event)
         except UnicodeEncodeError:
-            self._lose("half a surrogate pair in a text: replaced", n_events=0)
+            self._lose("half of a surrogate pair in a text: replaced", n_events=0)
             return json.dumps(event, ensure_ascii=False).encode(errors="replace")
 
     def _each(self, pieces: Iterable) -> list:
@@ -180,7 +173,7 @@ class Batches:
         for piece in pieces:
             try:
                 found.append(self._one.decode(piece))
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            except NOT_DECODED as error:
                 self._lose(str(error).replace("$", "event", 1))
         return found
 
@@ -189,14 +182,14 @@ class Batches:
             if row["why"] == why:
                 row["n_events"] += n_events
                 return
-        row = {"what": "event", "n_events": n_events, "kept": not n_events, "why": why}
-        self.lost.append(row | {"warn": True})
+        self.lost.append(entry("event", n_events, why, kept=not n_events, warn=True))
 
     def _piecewise(self) -> Iterator[list]:
-        """Read the buffer event by event, as far as it goes."""
-        size = len(self._buffer)
-        final = self._ended or size > LARGEST_BYTES
-        objects, rest, lost, closed = salvage_events(bytes(self._buffer), self._place, final=final)
+        """Read the buffer event by event, up to one that needs more data."""
+        if (size := len(self._buffer)) > LARGEST_BYTES and not self._ended:
+            return self._skip()
+        data, final = bytes(self._buffer), self._ended
+        objects, rest, lost, closed = salvage_events(data, self._place, final=final)
         self.lost += lost
         self._place.advance(self._buffer, max(0, size - len(rest)))
         self._buffer[:] = rest
@@ -205,4 +198,13 @@ class Batches:
         if closed:
             self._fields_behind()
         elif not objects and not final:
-            self._fill(2 * size)  # an event larger than a batch
+            self._fill(min(4 * size, LARGEST_BYTES + 1))  # an event larger than a batch
+
+    def _skip(self) -> None:
+        """Pass over an event that is too large, without storing it, up to the next one."""
+        most = format_bytes(LARGEST_BYTES)
+        self._lose(f"larger than the limit of {most}, at {self._place.at()}: left out")
+        while not (found := _NEXT.search(self._buffer)) and not self._ended:
+            self._drop(max(0, len(self._buffer) - 2**10))
+            self._fill(len(self._buffer) + BATCH_BYTES)
+        self._drop(found.end() if found else len(self._buffer))

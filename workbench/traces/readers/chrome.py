@@ -20,7 +20,7 @@ from .source import Source
 
 _OPEN, _UNKNOWN = -(2**63), -(2**63) + 1  # in the place of a time
 _LARGEST_NS = 2**62
-COLUMNS = ("name", "lane", "start", "end", "parent", "opened", "closed")
+_COLUMNS = ("name", "lane", "start", "end", "parent", "opened", "closed")
 _WORK = ("compute", "comm", "memory")
 _LEFT_OUT = {
     "M": "metadata: names a lane",
@@ -126,6 +126,10 @@ class Intervals:
         self.dropped = +self.dropped
         return np.flatnonzero(~(unfinished | unknown | negative))
 
+    def columns(self, keep: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns of some intervals, by their positions."""
+        return {c: np.array(getattr(self, c), dtype=np.int64)[keep] for c in _COLUMNS}
+
     def _append(self, event: Event, end: int) -> int:
         lane = self.lanes[key(event.pid), key(event.tid)]
         start = nanoseconds(event.ts)
@@ -212,7 +216,7 @@ def ledger(source: Source, rank: int | None, made: pd.DataFrame, dropped: Counte
 
     notes : sentences, and rows of what did not decode
     """
-    rows = [note if isinstance(note, dict) else remark(note) for note in notes]
+    rows = [note if isinstance(note, dict) else note_row(note) for note in notes]
     if source.keep == "kernels":
         work = made["kind"].isin(_WORK)
         dropped = dropped + Counter({("host rows", _NOT_WANTED): int((~work).sum())})
@@ -234,7 +238,7 @@ _DAMAGE = (
 )
 
 
-def remark(why: str, *, warn: bool = False, what: str = "note") -> dict:
+def note_row(why: str, *, warn: bool = False, what: str = "note") -> dict:
     row = {"what": what, "n_events": 0, "kept": True, "why": why}
     return row | {"warn": True} if warn else row
 

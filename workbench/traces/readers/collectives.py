@@ -40,7 +40,7 @@ _SIZES = {name: size for size, names in _DTYPES.items() for name in names.split(
 
 @contextmanager
 def added(patterns: Patterns) -> Iterator[None]:
-    """Within the block and this thread, `checked` patterns come before those known here."""
+    """Within the block and this thread, `compiled` patterns come before those known here."""
     before = _ADDED.set(patterns)
     try:
         yield
@@ -48,7 +48,7 @@ def added(patterns: Patterns) -> Iterator[None]:
         _ADDED.reset(before)
 
 
-def checked(patterns: Mapping[str, str] | None) -> Patterns:
+def compiled(patterns: Mapping[str, str] | None) -> Patterns:
     """{regular expression: collective} as `added` takes it: found anywhere in a name, as in re.
 
     A collective may be written as libraries write it; "" says that the kernel communicates and

@@ -33,7 +33,7 @@ _NAMES = {
     "op": "op collective operation coll primitive",
 }
 _STEMS = {name: quantity for quantity, names in _NAMES.items() for name in names.split()}
-UNITS = {"nbytes": _BYTES, "seconds": _TICKS}
+UNITS_OF = {"nbytes": _BYTES, "seconds": _TICKS}
 _FIELD_BYTES = 2**17
 NO_WORKERS = "the text does not say how many workers took part. Set it: table.assign(n_workers=8)"
 
@@ -79,7 +79,7 @@ def header(head: bytes) -> list[str]:
     return [] if {"numcycle", "inplace"} <= {n.lower() for n in names} else names
 
 
-def split(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
+def delimited(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     """Fields as text, indexed by line number, and the lines that do not fit the header."""
     lines = text.removeprefix("\ufeff").split("\n")
     kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
@@ -102,7 +102,7 @@ def split(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     ), problems
 
 
-def named(columns) -> dict[str, list[tuple[int, float | None]]]:
+def quantities(columns) -> dict[str, list[tuple[int, float | None]]]:
     """quantity -> (position, units in a second or bytes in a unit; None when not said)."""
     found: dict = {}
     for position, column in enumerate(columns):
@@ -122,7 +122,7 @@ def _quantity(column: str) -> tuple[str, float | None] | None:
         return _STEMS[name], None
     stem, _, unit = name.rpartition("_")
     quantity = _STEMS.get(stem, "")
-    return (quantity, UNITS[quantity][unit]) if unit in UNITS.get(quantity, {}) else None
+    return (quantity, UNITS_OF[quantity][unit]) if unit in UNITS_OF.get(quantity, {}) else None
 
 
 def _delimiter(line: str) -> str:

@@ -2,7 +2,7 @@
 
 An execution trace lists the operators of one rank as nodes, with shapes and types but no times, so
 it is refused as a trace. The messages in it complete a Kineto trace of the same run that was
-recorded without shapes: `messages`, then `join`.
+recorded without shapes: `called_messages`, then `join`.
 """
 
 import re
@@ -79,7 +79,7 @@ def read(source: Source):
     )
 
 
-def messages(source: Source) -> pd.DataFrame:
+def called_messages(source: Source) -> pd.DataFrame:
     """The collectives of an execution trace in the order of their calls: columns as in `MESSAGES`.
 
     What is damaged is warned of, and the nodes around it are read. Raises ValueError when the file

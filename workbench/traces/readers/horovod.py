@@ -39,7 +39,7 @@ _TICK = "a rank is ready: takes no time, counted in n_workers"
 _FUSED = "a tensor of a fused message: joined into the message's one row, bytes summed"
 _PARTS = (
     "several collectives make up one operation (hierarchical): which share of the bytes each moved "
-    "is not said, so their nbytes are <NA>; phases() has the whole operation's time and bytes"
+    "is not said, so their nbytes are <NA>; tensor_phases has the whole operation's"
 )
 _WINDOW = "a Horovod timeline has no iterations: all of it is iteration 0"
 _TURNS = "iterations are counted: every tensor is reduced once in each, all before any again"
@@ -83,7 +83,7 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
         end_ns=rows["end"].to_numpy() + found.base_ns,
     )
     dropped = found.spans.dropped + Counter({("tensor rows", _FUSED): n_joined})
-    notes = [*lost, chrome.remark(_WINDOW if turns is None else _TURNS)]
+    notes = [*lost, chrome.note_row(_WINDOW if turns is None else _TURNS)]
     notes += _notes(rows, found, n_joined)
     made, ledger = chrome.ledger(source, rank, made, dropped, notes)
     libraries = Counter(m[1].lower() for n in rows["name"] if (m := _LIBRARY.match(n)))
@@ -95,7 +95,7 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     )
 
 
-def phases(path) -> pd.DataFrame:
+def tensor_phases(path) -> pd.DataFrame:
     """What each tensor's operations spent their time on, one row an operation.
 
     tensor, op, nbytes; n_workers ready, last_rank the last of them, late_s after the first;
@@ -220,8 +220,7 @@ def _bytes(event: chrome.Event) -> int | None:
 def _rows(found: _Found) -> pd.DataFrame:
     """The finished intervals, by their number: name, lane, start, end, parent, kind, op, bytes."""
     spans, keep = found.spans, found.spans.usable()
-    columns = {c: np.array(getattr(spans, c), dtype=np.int64)[keep] for c in chrome.COLUMNS}
-    rows = pd.DataFrame(columns, index=keep)
+    rows = pd.DataFrame(spans.columns(keep), index=keep)
     names = pd.Series(list(spans.names), dtype=object)
     whole = rows["name"].map(names.str.fullmatch(_WHOLE)).to_numpy(bool)
     rows["parent"] = rows["parent"].where(~whole & rows["parent"].isin(keep), -1)
@@ -303,9 +302,9 @@ def _iterations(rows: pd.DataFrame) -> pd.Series | None:
 
 def _notes(rows: pd.DataFrame, found: _Found, n_joined: int) -> list:
     notes = [
-        chrome.remark("no row of compute: Horovod records communication only"),
+        chrome.note_row("no row of compute: Horovod records communication only"),
     ]
-    notes.append(chrome.remark(_COORDINATOR))
+    notes.append(chrome.note_row(_COORDINATOR))
     told = [ready for ready in found.ready.values() if ready[0] and ready[0] > 1]
     if told:
         rank, times = Counter(last for _, last, _ in told).most_common(1)[0]
@@ -314,14 +313,14 @@ def _notes(rows: pd.DataFrame, found: _Found, n_joined: int) -> list:
             f"rank {rank} was the last to be ready in {times} of {len(told)} negotiations, "
             f"{format_seconds(late)} (median) after the first rank"
         )
-        notes.append(chrome.remark(why, what="stragglers"))
+        notes.append(chrome.note_row(why, what="stragglers"))
     if n_joined:
         n = int(rows["kind"].isin(["comm", "memory"]).sum())
         why = f"{n + n_joined} rows of tensors are {n} rows of messages: {n_joined} were fused"
-        notes.append(chrome.remark(why, what="fused messages"))
+        notes.append(chrome.note_row(why, what="fused messages"))
     operations = rows.loc[(rows["kind"] == "comm") & (rows["parent"] >= 0), "parent"]
     if operations.duplicated().any():
-        notes.append(chrome.remark(_PARTS))
+        notes.append(chrome.note_row(_PARTS))
     return notes
 
 

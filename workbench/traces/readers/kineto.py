@@ -21,14 +21,14 @@ from .collectives import is_communication
 from .pairs import JOINED, NO_BEGINNING, UNFINISHED, Pairs
 from .source import Source
 
-Number = int | float | str | None
+_Number = int | float | str | None
 
 
 class _Args(msgspec.Struct, gc=False):
-    correlation: Number = -1
-    external: Number = msgspec.field(name="External id", default=-1)
-    stream: Number = -1
-    device: Number = -1
+    correlation: _Number = -1
+    external: _Number = msgspec.field(name="External id", default=-1)
+    stream: _Number = -1
+    device: _Number = -1
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements_in: Any = msgspec.field(name="In msg nelems", default=None)
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
@@ -45,10 +45,10 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
     cat: str | None = ""
     name: str = ""
-    ts: Number = None
-    dur: Number = None
-    pid: Number = None
-    tid: Number = -1
+    ts: _Number = None
+    dur: _Number = None
+    pid: _Number = None
+    tid: _Number = -1
     args: _Args | None = None
 
 
@@ -66,8 +66,8 @@ class _Begin(_ExactEvent, gc=False, tag="B"):
 class _End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
     name: str | None = None
     ts: msgspec.Raw = meaning.NULL
-    pid: Number = None
-    tid: Number = -1
+    pid: _Number = None
+    tid: _Number = -1
 
 
 # Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...base.units import GB
-from .columns import NO_WORKERS, accepted, header, named, split, whole_bytes
+from .columns import NO_WORKERS, accepted, delimited, header, quantities, whole_bytes
 from .nccl_rows import workers_told
 
 _TICKS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
@@ -20,7 +20,7 @@ _PLAUSIBLE = (1e6, 5e12)  # bytes/s of a link, from the slowest Ethernet to the 
 
 def recognises(head: bytes) -> bool:
     """Whether the first line that is no comment names a size and a time, but no workers."""
-    found = named(header(head))
+    found = quantities(header(head))
     return {"nbytes", "seconds"} <= set(found) and "n_workers" not in found
 
 
@@ -29,8 +29,8 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
 
     Raises ValueError when units are neither written in the header nor told by bandwidths.
     """
-    frame, problems = split(text, file)
-    found = named(frame.columns)
+    frame, problems = delimited(text, file)
+    found = quantities(frame.columns)
     if missing := {"nbytes", "seconds"} - set(found):
         raise ValueError(f"{file}: no column for {' and '.join(sorted(missing))}")
     values, said = _values(frame, found)

@@ -58,7 +58,7 @@ def read(source: Source):
     lost = chrome.without_closing(lost)
     if not keep.size:
         raise chrome.nothing(source, spans.dropped, lost, "intervals of MXNet or BytePS")
-    column = {c: np.array(getattr(spans, c), dtype=np.int64)[keep] for c in chrome.COLUMNS}
+    column = spans.columns(keep)
     has_gpu, meanings = _has_gpu(spans, column["lane"]), {}
     pairs = list(zip(column["name"].tolist(), column["lane"].tolist(), strict=True))
     for name, lane in dict.fromkeys(pairs):
@@ -77,9 +77,9 @@ def read(source: Source):
         start_ns=column["start"],
         end_ns=column["end"],
     )
-    notes = [*lost, chrome.remark("the file has no iterations: all of it is iteration 0")]
+    notes = [*lost, chrome.note_row("the file has no iterations: all of it is iteration 0")]
     if "compute" not in kinds:
-        notes.append(chrome.remark("no row of compute: this file records communication only"))
+        notes.append(chrome.note_row("no row of compute: this file records communication only"))
     made, ledger = chrome.ledger(source, None, made, spans.dropped, notes)
     return made, chrome.info(), ledger
 

@@ -30,29 +30,29 @@ _COLUMNS = ("rank", "stream", "thread", "kind", "op", "name", "nbytes", "group",
 _COLUMNS += ("correlation", "start_ns", "end_ns")
 
 
-Number = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
-Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Number = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class _Moment(msgspec.Struct):
     ts: Decimal | None = None  # a float64 us of this size may be a ns off
-    pid: Number = 0
-    tid: Number = -1
+    pid: _Number = 0
+    tid: _Number = -1
 
 
 class _Line(msgspec.Struct):
     record: str = msgspec.field(name="recordType", default="")
     type: str = ""
     name: str = ""
-    rank: Rank | None = None
+    rank: _Rank | None = None
     communicator: int | str | None = msgspec.field(name="commId", default=None)
     start: _Moment | None = None
     stop: _Moment | None = None
     parent: str = msgspec.field(name="parentObj", default="")
     address: str = msgspec.field(name="eventAddr", default="")
-    launch: Number = msgspec.field(name="extCorrId", default=-1)
+    launch: _Number = msgspec.field(name="extCorrId", default=-1)
     stream: Any = None
-    timer: Number | None = msgspec.field(name="pTimer", default=None)
+    timer: _Number | None = msgspec.field(name="pTimer", default=None)
     details: dict[str, Any] = {}
 
 

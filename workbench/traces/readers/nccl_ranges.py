@@ -130,7 +130,7 @@ def ranks(found: list[dict]) -> dict[tuple, tuple[int, int]]:
     return known
 
 
-def messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
+def kernel_messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
     """Op, bytes and workers of kernels launched (process, thread, time in ns), {} when unknown.
 
     A kernel is launched within its call, or within the end of the group of calls it is in. A

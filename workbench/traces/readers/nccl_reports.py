@@ -7,7 +7,7 @@ import re
 import pandas as pd
 
 from .collectives import collective
-from .nccl_rows import count, named
+from .nccl_rows import both_places, whole_number
 
 _CSV = {"numcycle", "inplace", "time", "algbw"}
 _MARKS = re.compile(r'"(?:oop_time|ip_time|out_of_place|in_place|inPlace)"\s*:')
@@ -72,7 +72,7 @@ def _objects(found: dict) -> list[dict]:
 
 def _json_row(size, found: dict, groups: list[dict]) -> dict:
     told = {key: str(found.get(key, "")).strip() for key in ("count", "redop", "root")}
-    return named(groups) | told | {
+    return both_places(groups) | told | {
         "where": f"size {size}", "table": None, "nbytes": size, "dtype": str(found.get("type", "")),
     }  # fmt: skip
 
@@ -83,9 +83,9 @@ def _devices(config: dict) -> tuple:
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     if not devices:
         return pd.NA, pd.NA
-    each = (count(config.get("nthreads")) or 1) * (count(config.get("ngpus")) or 1)
+    each = (whole_number(config.get("nthreads")) or 1) * (whole_number(config.get("ngpus")) or 1)
     ranks = {str(d.get("rank")) for d in devices}
-    first = all(rank.isdecimal() and count(rank) % each == 0 for rank in ranks)
+    first = all(rank.isdecimal() and whole_number(rank) % each == 0 for rank in ranks)
     nodes = len({str(d.get("hostname")) for d in devices})
     return len(ranks) * (each if first else 1), nodes
 
@@ -107,13 +107,13 @@ def _records(records) -> list[dict]:
 
 
 def _record(groups: list[dict], n: int, record: dict, name: str) -> dict:
-    workers = count(record.get("ranks")) * (count(record.get("gpusperrank")) or 1)
-    return named(groups) | {
+    workers = whole_number(record.get("ranks")) * (whole_number(record.get("gpusperrank")) or 1)
+    return both_places(groups) | {
         "where": f"record {n}", "table": None, "nbytes": record.get("size"),
         "count": "", "dtype": str(record.get("type", "")), "redop": str(record.get("redop", "")),
         "root": "", "op": collective(name) or name.lower(),
         "n_workers": workers or pd.NA,
-        "n_nodes": count(record.get("nodes")) or pd.NA,
+        "n_nodes": whole_number(record.get("nodes")) or pd.NA,
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Rows that nccl-tests and rccl-tests print or report, as tokens -> MEASUREMENTS.
 
 A row is a dict: where (for messages), table (of a log, else None), nbytes, count, dtype, redop,
-root, op, n_workers, n_nodes, and of `named`: time, algbw, busbw, in_place, wrong, kind.
+root, op, n_workers, n_nodes, and of `both_places`: time, algbw, busbw, in_place, wrong, kind.
 """
 
 import math
@@ -23,7 +23,7 @@ def tables(rows: list[dict], problems: list[str]) -> pd.DataFrame | None:
     return pd.concat(parts, ignore_index=True) if parts else None
 
 
-def named(groups: list[dict]) -> dict:
+def both_places(groups: list[dict]) -> dict:
     """time, algbw, busbw and wrong of the row out of place, and those in place."""
     out, inside = ({k.removeprefix("cpu"): v for k, v in g.items()} for g in groups)
     counts = [g["#wrong"] for g in (out, inside) if "#wrong" in g]
@@ -36,15 +36,15 @@ def named(groups: list[dict]) -> dict:
 
 
 def _timed(row: dict, problems: list[str]) -> bool:
-    """Whether the row has a size and a time; else it is named."""
-    time, size = number(row["time"]), number(row["nbytes"])
+    """Whether the row has a size and a time; else it is both_places."""
+    time, size = printed_number(row["time"]), printed_number(row["nbytes"])
     if not (1e-12 < time < math.inf):
         why = f"time is {row['time']}"
     elif not (math.isfinite(size) and 0 <= size < 2**63):
         why = f"size is {row['nbytes']}"
     else:
         inside = row["in_place"]
-        if inside not in (None, "", "N/A") and not number(inside) > 0:
+        if inside not in (None, "", "N/A") and not printed_number(inside) > 0:
             problems.append(f"{row['where']}: in-place time left out, it is {inside}")
         return True
     text = f": {row['text'].strip()[:80]!r}" if "text" in row else ""
@@ -64,14 +64,14 @@ def _by_table(rows: list[dict]) -> list[list[dict]]:
 def _table(rows: list[dict], problems: list[str]) -> pd.DataFrame:
     table, op = rows[0]["table"], _collective(rows)
     ticks = _ticks(rows, table.unit if table else "us", problems)
-    counted = [[count(c) for c in row["wrong"]] for row in rows]
+    counted = [[whole_number(c) for c in row["wrong"]] for row in rows]
     frame = pd.DataFrame(
         {
             "op": op,
             "n_workers": pd.array([row["n_workers"] for row in rows], dtype="Int64"),
             "n_nodes": pd.array([row["n_nodes"] for row in rows], dtype="Int64"),
             "nbytes": [_whole(row["nbytes"]) for row in rows],
-            "seconds": [number(row["time"]) / ticks for row in rows],
+            "seconds": [printed_number(row["time"]) / ticks for row in rows],
             "in_place_seconds": [_positive(row["in_place"]) / ticks for row in rows],
             "n_wrong": [
                 sum(found) if row["wrong"] else None
@@ -103,7 +103,7 @@ def _doubts(frame: pd.DataFrame, rows: list[dict]) -> list[str]:
 def _with_workers(frame: pd.DataFrame, rows: list[dict], problems: list[str]) -> pd.DataFrame:
     """Fill unknown workers from busbw/algbw, or doubt the known where they disagree."""
     op, known = frame["op"].iloc[0], frame["n_workers"].iloc[0]
-    algbw, busbw = ([number(row[c]) for row in rows] for c in ("algbw", "busbw"))
+    algbw, busbw = ([printed_number(row[c]) for row in rows] for c in ("algbw", "busbw"))
     ratio = bus_ratio(algbw, busbw)
     if pd.notna(known):
         expected = _PER_LINK.get(op, math.nan) * (known - 1) / known
@@ -143,9 +143,9 @@ def workers_told(op: str, ratio: float) -> int | None:
 def _ticks(rows: list[dict], unit: str, problems: list[str]) -> float:
     """Ticks of the times in a second: as said, unless the bandwidths beside them differ."""
     told = [
-        algbw * GB * number(row["time"]) / number(row["nbytes"])
+        algbw * GB * printed_number(row["time"]) / printed_number(row["nbytes"])
         for row in rows
-        if (algbw := number(row["algbw"])) > 0.1 and number(row["nbytes"]) > 0
+        if (algbw := printed_number(row["algbw"])) > 0.1 and printed_number(row["nbytes"]) > 0
     ]
     by_bandwidth = max(sorted(told)[len(told) // 2], 1e-300) if told else _A_SECOND[unit]
     nearest = min(_A_SECOND, key=lambda u: abs(math.log(by_bandwidth / _A_SECOND[u])))
@@ -174,7 +174,7 @@ def _collective(rows: list[dict]) -> str:
 
 def _guess(row: dict) -> str:
     """The collective, from how the count of elements relates to the size, in older versions."""
-    n, size, root = (number(row[key]) for key in ("count", "nbytes", "root"))
+    n, size, root = (printed_number(row[key]) for key in ("count", "nbytes", "root"))
     if math.isnan(n):
         return "unknown"
     whole = n * (dtype_bytes(row["dtype"]) or 0) == size
@@ -192,16 +192,16 @@ def _by_layout(rows: list[dict], table) -> str:
     v2.10). hypercube's busbw is its algbw, all_gather's (n-1)/n of it. AMD's tests printed
     all_gather's columns for gather and scatter too.
     """
-    if "root" in table.lead or table.amd or not number(rows[-1]["nbytes"]) > 0:
+    if "root" in table.lead or table.amd or not printed_number(rows[-1]["nbytes"]) > 0:
         return "unknown"
     if {"redop", "op"} & set(table.lead):
         return "all_to_all"
     n_workers = 64 if pd.isna(table.n_workers) else table.n_workers
-    ratio = bus_ratio(*([number(row[c]) for row in rows] for c in ("algbw", "busbw")))
+    ratio = bus_ratio(*([printed_number(row[c]) for row in rows] for c in ("algbw", "busbw")))
     return "all_gather" if ratio < 1 - 0.5 / n_workers else "unknown"
 
 
-def number(token) -> float:
+def printed_number(token) -> float:
     """A printed number; nan for N/A, blank and whatever else."""
     try:
         return float(str(token).rstrip("*"))
@@ -209,16 +209,16 @@ def number(token) -> float:
         return math.nan
 
 
-def count(token) -> int:
+def whole_number(token) -> int:
     """A whole number below 2**31, 0 for whatever else."""
-    value = number(token)
+    value = printed_number(token)
     return int(value) if 0 < value < 2**31 else 0
 
 
 def _whole(token) -> int:
-    return int(token) if str(token).isdecimal() else int(number(token))
+    return int(token) if str(token).isdecimal() else int(printed_number(token))
 
 
 def _positive(token) -> float:
-    value = number(token)
+    value = printed_number(token)
     return value if 0 < value < math.inf else math.nan

@@ -178,7 +178,7 @@ def _tokens(row: dict, problems: list[str]) -> dict | None:
     if not rest:
         problems.append(f"{row['where']} left out (no time): {text.strip()[:80]!r}")
         return None
-    return row | nccl_rows.named(groups) | {
+    return row | nccl_rows.both_places(groups) | {
         "nbytes": size, "count": count, "dtype": dtype, "redop": redop, "root": root,
         "op": table.op, "n_workers": table.n_workers, "n_nodes": table.n_nodes,
     }  # fmt: skip

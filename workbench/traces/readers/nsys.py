@@ -311,7 +311,7 @@ def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str
         message
         if op[row] in ("unknown", message.get("op")) or message.get("op") == "send_recv"
         else {}
-        for row, message in zip(rows, nccl_ranges.messages(calls, launched), strict=True)
+        for row, message in zip(rows, nccl_ranges.kernel_messages(calls, launched), strict=True)
     ]
     for column in ("nbytes", "n_workers"):
         values = table[column].to_numpy(dtype=object)

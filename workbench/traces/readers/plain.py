@@ -8,14 +8,14 @@ import pandas as pd
 
 from ...base.tables import MEASUREMENTS
 from .collectives import collective
-from .columns import UNITS, accepted, header, named, split, whole_bytes
+from .columns import UNITS_OF, accepted, delimited, header, quantities, whole_bytes
 
 _WHOLE = {"nbytes": "int64", "n_workers": "Int64", "n_nodes": "Int64", "seconds": "float64"}
 
 
 def recognises(head: bytes) -> bool:
     """Whether the first line that is no comment names a size, a time and the workers."""
-    return {"nbytes", "seconds", "n_workers"} <= set(named(header(head)))
+    return {"nbytes", "seconds", "n_workers"} <= set(quantities(header(head)))
 
 
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
@@ -23,7 +23,7 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
 
     Raises ValueError when a column is missing, has no unit, or no row holds numbers.
     """
-    frame, problems = split(text, file)
+    frame, problems = delimited(text, file)
     table, more = _measurements(frame, file, "line")
     return table, problems + more
 
@@ -36,7 +36,7 @@ def from_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _measurements(frame: pd.DataFrame, file: str, what: str) -> tuple[pd.DataFrame, list[str]]:
-    where = {q: _one(q, places, frame, file) for q, places in named(frame.columns).items()}
+    where = {q: _one(q, places, frame, file) for q, places in quantities(frame.columns).items()}
     if missing := [q for q in ("nbytes", "seconds", "n_workers") if q not in where]:
         wanted = "; ".join(f"{q} ({MEASUREMENTS[q]})" for q in missing)
         found = ", ".join(map(str, frame.columns)) or "none"
@@ -74,7 +74,7 @@ def _one(quantity: str, places: list, frame: pd.DataFrame, file: str) -> tuple:
     """The column that holds a quantity: ours by name, else the only one, with its unit."""
     names = [str(column) for column in frame.columns]
     ours = [place for place in places if names[place[0]] == quantity]
-    units = UNITS.get(quantity)
+    units = UNITS_OF.get(quantity)
     places = ours or ([p for p in places if p[1]] if units else places) or places
     if len(places) > 1:
         several = ", ".join(repr(names[at]) for at, _ in places)

@@ -4,18 +4,26 @@ import codecs
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
-_DECODER = json.JSONDecoder(strict=False)  # control characters inside strings are let through
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+import msgspec
+
+from .source import entry
+
+NOT_DECODED = (msgspec.MsgspecError, ValueError, RecursionError)
+_DECODER = json.JSONDecoder(strict=False)  # accepts control characters in strings
+_CONTROLS = bytes({*range(32)} - {*b"\t\n\r"})
+_CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
 _GAP = re.compile(r"[\s,]*")
 _END = re.compile(r'\](?=\s*(?:$|\}\s*$|,\s*"))')  # of the list of events, not inside an event
-# N/A stood bare in the first traces of Kineto.
-_BARE = re.compile(r"(?<=:)\s*(?:[-+]?(?:inf|nan)(?:inity)?|N/A)\s*(?=[,}\]])", re.IGNORECASE)
+# The first traces of Kineto contain a bare N/A.
+_BARE = re.compile(r":\s*(?:[-+]?(?:inf|nan)(?:inity)?|N/A)\s*(?=[,}\]])", re.IGNORECASE)
+_MOST_FIELDS = 10_000  # of the top level; a trace has about ten
 
 
 @dataclass
 class Place:
-    """How far into a file reading has come: bytes and lines passed."""
+    """Position in a file: bytes and lines passed."""
 
     byte: int = 0
     line: int = 1
@@ -25,29 +33,39 @@ class Place:
         self.byte += n
         self.line += data.count(b"\n", 0, n)
 
-    def at(self, text: str, position: int) -> str:
+    def at(self, text: str = "", position: int = 0) -> str:
+        """Return the line and byte of a position in the text that begins here, in words."""
         before = text[:position]
         line = self.line + before.count("\n")
         return f"line {line}, byte {self.byte + len(before.encode())}"
 
 
+def decoded(data, kind: Any = Any) -> Any:
+    """Return JSON decoded as a type, or None if that fails."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except NOT_DECODED:
+        return None
+
+
 def salvage_fields(data: bytes) -> tuple[dict, str]:
-    """The `key: value` pairs at the head of a JSON object, as far as they make sense; the rest."""
+    """Return the `key: value` pairs at the start of a JSON object, and the text behind them."""
     text, fields, position = data.decode(errors="replace"), {}, 0
     try:
-        while True:
+        for _ in range(_MOST_FIELDS):
             key, position = _DECODER.raw_decode(text, _GAP.match(text, position).end())
             position = _GAP.match(text, text.index(":", position) + 1).end()
             fields[key], position = _DECODER.raw_decode(text, position)
     except (ValueError, TypeError, RecursionError):
-        return fields, text[position:]
+        pass
+    return fields, text[position:]
 
 
 def salvage_events(data: bytes, place: Place, *, final: bool):
-    """Read the events at the head of the data: (events, what is left, LEDGER rows, list closed).
+    """Return the events at the start of the data, what is left, LEDGER rows, and if the list ended.
 
-    Reading stops at the list's end, or before the last event when it is not whole and more data
-    follow (`final` is False). What is left is text that has been mended.
+    final : no more data follow. If False, reading stops before the last event unless it is whole.
+    What is left is repaired text.
     """
     text, tail, lost = _text(data, place, final)
     events, position = [], 0
@@ -70,12 +88,13 @@ def salvage_events(data: bytes, place: Place, *, final: bool):
         if isinstance(event, dict):
             events.append(event)
         else:
-            lost.append(_row("event", 1, f"no object at {place.at(text, position)}", kept=False))
+            why = f"not an object at {place.at(text, position)}"
+            lost.append(entry("event", 1, why, kept=False, warn=True))
         position = after
 
 
 def _next_event(text: str) -> re.Pattern:
-    """Where the next event begins: with a key that events begin with, so not inside an event."""
+    """Return a pattern for the start of an event: its first key is one that events start with."""
     first = re.match(r'[\s,]*\{\s*"([^"\\]{0,99})"\s*:', text)
     keys = {"ph", "name", "cat"} | ({first[1]} if first else set())
     any_key = "|".join(map(re.escape, sorted(keys)))
@@ -83,40 +102,34 @@ def _next_event(text: str) -> re.Pattern:
 
 
 def _needs_more(error: Exception, text: str) -> bool:
-    """Whether decoding failed for the text's end rather than for what stands in it."""
+    """Return whether decoding failed because the text ends."""
     if not isinstance(error, json.JSONDecodeError):
         return False
     return error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
 
 
 def _text(data: bytes, place: Place, final: bool) -> tuple[str, bytes, list[dict]]:
-    """The data as text, with what JSON may not hold replaced, and the start of a cut character."""
-    lost = []
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text, tail = decoder.decode(data, final), decoder.getstate()[0]
+    """Return the data as repaired text, the bytes of a cut last character, and LEDGER rows."""
+    repairs, decoder = [], codecs.getincrementaldecoder("utf-8")()
     try:
-        data[: len(data) - len(tail)].decode()
+        text = decoder.decode(data, final)
     except UnicodeDecodeError as error:
-        why = f"not UTF-8 from byte {place.byte + error.start} on: replaced"
-        lost.append(_row("byte", 0, why, kept=True))
-    text, n = _CONTROL.subn("\ufffd", text)
+        repairs.append(("byte", f"not UTF-8 from byte {place.byte + error.start} on: replaced"))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(data, final)
+    if n := len(data) - len(data.translate(None, _CONTROLS)):
+        text = _CONTROL.sub("\ufffd", text)
+        repairs.append(("character", f"{n} control characters replaced"))
+    text, n = _BARE.subn(":null", text)
     if n:
-        lost.append(_row("character", 0, f"{n} control characters replaced", kept=True))
-    text, n = _BARE.subn("null", text)
-    if n:
-        lost.append(_row("number", 0, f"{n} infinite or undefined numbers left out", kept=True))
-    return text, tail, lost
-
-
-def _row(what: str, n: int, why: str, *, kept: bool) -> dict:
-    return {"what": what, "n_events": n, "kept": kept, "why": why, "warn": True}
+        repairs.append(("number", f"{n} infinite or undefined numbers left out"))
+    return text, decoder.getstate()[0], [entry(what, 0, why, warn=True) for what, why in repairs]
 
 
 def _broken(text: str, position: int, place: Place, error: Exception, *, cut: bool) -> dict:
     where = place.at(text, position)
     if not text[position:].strip():
-        return _row("event", 0, f"the file ends at {where} without closing its list", kept=True)
-    if cut:
-        return _row("event", 1, f"the file is cut: its last event, at {where}", kept=False)
-    message = str(error).split(":")[0]
-    return _row("event", 1, f"does not decode, at {where}: {message}", kept=False)
+        return entry("event", 0, f"the file ends at {where} without closing its list", warn=True)
+    why = f"does not decode, at {where}: {str(error).split(':')[0]}"
+    why = f"the file is cut: its last event, at {where}" if cut else why
+    return entry("event", 1, why, kept=False, warn=True)

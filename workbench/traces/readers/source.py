@@ -1,4 +1,4 @@
-"""A file to read: its bytes piece by piece, unpacked when they are gzip."""
+"""A file to read: its bytes piece by piece, unpacked if they are gzip; and a row of the ledger."""
 
 import tarfile
 from collections.abc import Iterator
@@ -9,23 +9,28 @@ from isal import isal_zlib
 
 from ...base.units import GIB, MIB, format_bytes
 
-MAX_BYTES = 8 * GIB  # of one file once unpacked: more is taken for a decompression bomb
+MAX_BYTES = 8 * GIB  # of one unpacked file: a larger one may be a decompression bomb
 MAX_TEXT = 64 * MIB  # of a table of timed collectives or totals
 CHUNK_BYTES = 2**18  # small enough to stay in the processor's caches
 HEAD_BYTES = 2**18
 _GZIP = b"\x1f\x8b"
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put first
+_MARK = b"\xef\xbb\xbf"  # the byte order mark of UTF-8, which some editors write
+
+
+def entry(what: str, n_events: int, why: str = "", *, kept: bool = True, warn: bool = False):
+    """Return a LEDGER row without its file; `warn` also warns the user."""
+    return {"what": what, "n_events": n_events, "kept": kept, "why": why, "warn": warn}
 
 
 class Source:
-    """One file, or one member of an archive, to be read once.
+    """One file, or one member of an archive, which can be read once.
 
-    path : where it lies (of a member: the archive)
-    file : its name in messages
-    head : its first 256 KiB, unpacked, from which its format is told
-    unread : why it is not to be read, if so
-    damage : what was found wrong with the packing while reading
-    keep : "all", or "kernels" when host rows are not wanted
+    path : the file, or the archive of a member
+    file : name in messages
+    head : first 256 KiB, unpacked, from which the format is detected
+    unread : why it cannot be read, or ""
+    damage : damage of the compression or the archive, complete after reading
+    keep : "all", or "kernels" to leave out host rows
     """
 
     keep = "all"
@@ -46,7 +51,7 @@ class Source:
         return b"".join(self._lead)[:HEAD_BYTES]
 
     def chunks(self) -> Iterator[bytes]:
-        """The unpacked bytes from the start, once. Raises ValueError beyond MAX_BYTES."""
+        """Yield the unpacked bytes from the start. Raises ValueError beyond MAX_BYTES."""
         size = 0
         while piece := self._lead.pop(0) if self._lead else next(self._rest, None):
             size += len(piece)
@@ -56,11 +61,11 @@ class Source:
             yield piece
 
     def text(self) -> str:
-        """All of it as text, what is not UTF-8 replaced. Raises ValueError beyond MAX_TEXT."""
+        """Return the file as text; bytes that are not UTF-8 are replaced. See MAX_TEXT."""
         return self.whole("a table", MAX_TEXT).decode(errors="replace")
 
     def whole(self, what: str, limit: int) -> bytes:
-        """All of it at once. Raises ValueError, with what it is, beyond the limit in bytes."""
+        """Return the whole file. Raises ValueError, naming what it is, above the limit in bytes."""
         data = bytearray()
         for chunk in self.chunks():
             data += chunk
@@ -71,7 +76,7 @@ class Source:
 
 
 def _pieces(path: Path, stream, damage: list[str]) -> Iterator[bytes]:
-    """The unpacked bytes; no method, so that a source let go half read closes its file at once."""
+    """Yield the unpacked bytes. Not a method: a half-read source then closes its file at once."""
     with stream or path.open("rb") as stream:
         try:
             first = stream.read(2**18)
@@ -90,7 +95,7 @@ def _plain(first: bytes, stream) -> Iterator[bytes]:
 
 
 def _gunzip(first: bytes, stream, damage: list[str]) -> Iterator[bytes]:
-    """As much as a gzip stream holds, member by member."""
+    """Yield what a gzip stream contains, member by member, up to any damage."""
     unpacker, size, why = isal_zlib.decompressobj(wbits=31), 0, ""
     try:
         packed = first
@@ -104,9 +109,9 @@ def _gunzip(first: bytes, stream, damage: list[str]) -> Iterator[bytes]:
             if piece:
                 yield piece
             packed = unpacker.unconsumed_tail or unpacker.unused_data or stream.read(2**18)
-        why = "" if unpacker.eof else "the file ends before its data do"
+        why = "" if unpacker.eof else "the file ends too early"
     except isal_zlib.error as error:
         why = str(error)
     if why:
-        cut = f"the gzip data are cut or damaged ({why}): read {format_bytes(size)} of it"
+        cut = f"the gzip data are cut or damaged ({why}): read {format_bytes(size)}"
         damage.append(f"{cut}. Copy or record the file again for the rest")

@@ -67,7 +67,7 @@ def read(source: Source):
     rows = rows[~repeated]
     tasks = {task[1] for label in spans.labels.values() if (task := _TASK.search(label))}
     rank = int(tasks.pop()) if len(tasks) == 1 else None
-    notes = [*lost, chrome.remark("the file has no iterations: all of it is iteration 0")]
+    notes = [*lost, chrome.note_row("the file has no iterations: all of it is iteration 0")]
     kind, op = _meaning(rows, notes)
     made = chrome.table(
         rank,
@@ -155,11 +155,11 @@ def _meaning(rows: pd.DataFrame, notes: list) -> tuple[list[str], list[str]]:
         ops.append(op)
     n_gpus = rows.loc[on_gpu, "gpu"].nunique()
     if n_gpus > 1:
-        notes.append(chrome.remark(f"{n_gpus} GPUs of one process: taken together as one rank"))
+        notes.append(chrome.note_row(f"{n_gpus} GPUs of one process: taken together as one rank"))
     if not has_gpu:
-        notes.append(chrome.remark(_NO_GPU))
+        notes.append(chrome.note_row(_NO_GPU))
     elif not on_gpu.any():
-        notes.append(chrome.remark(_NO_STREAM, warn=True))
+        notes.append(chrome.note_row(_NO_STREAM, warn=True))
     return kinds, ops
 
 

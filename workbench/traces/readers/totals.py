@@ -1,7 +1,7 @@
 """Summaries of nvprof and of `nsys stats`, as CSV: a kernel's time over the whole run, no more.
 
 Sums say how much of each kernel there was, not when, so neither overlap nor iterations can be told:
-as a trace such a file is refused. `read_totals` gives the sums themselves.
+as a trace such a file is refused. `workbench.traces.read_totals` returns the sums themselves.
 """
 
 import csv
@@ -56,7 +56,7 @@ def read(source: Source):
     )
 
 
-def read_totals(text: str, file: str) -> pd.DataFrame:
+def totals_table(text: str, file: str) -> pd.DataFrame:
     """The sums over the run, a row a kernel or kind of copy: columns as in `TOTALS`.
 
     Only what ran on the GPU is kept: nvprof's "GPU activities", and of nsys the tables that count
