@@ -13,14 +13,14 @@ from io import BytesIO
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
-from ipywidgets import Checkbox, FloatRangeSlider, IntSlider
+from conftest import ROOT, refusal
+from explorers import OPTIONS, control, shown, status, ten_gradients, timed, wander
+from ipywidgets import Checkbox, IntSlider
 from PIL import Image
 from test_lanes import HTML as HOSTILE
 from test_lanes import two_steps
 
-from workbench import GBIT, KIB, MIB, MS, US
-from workbench.costs import Link, Ring
+from workbench import MIB
 from workbench.explore import (
     explore_fit,
     explore_fusion,
@@ -31,50 +31,29 @@ from workbench.explore import (
     explore_whatif,
     static_of,
 )
-from workbench.explore.pictures import drawn
+from workbench.explore.pictures import figure_of
 from workbench.explore.positions import in_digits, positions
 from workbench.figures import describe
 from workbench.fusion import DDPBuckets, FixedBuffer
-from workbench.timeline import Scenario
 from workbench.traces import load_run
-from workbench.whatif import AdaptiveFusion, FasterLink, HalfPrecision
+from workbench.whatif import HalfPrecision
 
 RUN = ROOT / "data" / "runs" / "transformer-cpu-2"
-
-
-def scenario(fusion=None) -> Scenario:
-    """Ten gradients of 4 MiB, one every 6 ms of a backward of 60 ms, on 8 workers."""
-    names = [f"gradient {i}" for i in range(10)]
-    ready_s = np.arange(1, 11) * 6 * MS
-    gradients = pd.DataFrame({"name": names, "nbytes": 4 * MIB, "ready_s": ready_s})
-    cost = Ring(Link(20 * US, 1 / (10 * GBIT)))
-    return Scenario(gradients, 100 * MS, 60 * MS, 8, cost, fusion or DDPBuckets())
-
-
-def timed(alpha=2e-5, most=15) -> pd.DataFrame:
-    """Times of a ring on 4 and 8 workers with 2 % of noise, from 1 KiB by doubling."""
-    sizes = KIB * 2.0 ** np.arange(most)
-    n, nbytes = (grid.ravel() for grid in np.meshgrid((4, 8), sizes, indexing="ij"))
-    noise = 1 + 0.02 * np.random.default_rng(3).standard_normal(len(n))
-    table = pd.DataFrame({"op": "all_reduce", "n_workers": n, "n_nodes": 1, "nbytes": nbytes})
-    return table.assign(seconds=Ring(Link(alpha, 1e-9))(nbytes, n) * noise)
 
 
 @pytest.fixture(scope="module")
 def given():
     """By explorer: what makes it, and the variables that its code starts from."""
-    options = {"adaptive": AdaptiveFusion(), "fp16": HalfPrecision(), "faster": FasterLink(2)}
-    tables = {"near": timed(), "far": timed(5e-5, 12)}
-    run = load_run(RUN)
-    fixed = scenario(FixedBuffer(40 * MIB))
+    forecast, fixed = {"scenario": ten_gradients()}, ten_gradients(FixedBuffer(40 * MIB))
+    tables = {"near": timed(), "far": timed(alpha=5e-5, most=12)}
     return {
-        "timeline": (explore_timeline, {"scenario": scenario()}),
-        "scaling": (explore_scaling, {"scenario": scenario()}),
-        "steps": (explore_steps, {"scenario": scenario()}),
-        "run": (explore_run, {"run": run}),
+        "timeline": (explore_timeline, forecast),
+        "scaling": (explore_scaling, forecast),
+        "steps": (explore_steps, forecast),
+        "run": (explore_run, {"run": load_run(RUN)}),
         "fit": (explore_fit, {"measurements": tables}),
         "fusion": (explore_fusion, {"scenario": fixed}),
-        "what-if": (explore_whatif, {"scenario": fixed, "optimisations": options}),
+        "what-if": (explore_whatif, {"scenario": fixed, "optimisations": OPTIONS}),
     }
 
 
@@ -87,86 +66,56 @@ def made(given, kind, **save):
     return explore(*values.values(), **save)
 
 
-def control(explorer, name):
-    """The control a page finds by its class name."""
-    rows = [row.children if hasattr(row, "children") else (row,) for row in explorer.children]
-    return next(each for row in rows for each in row if f"wb-{name}" in each._dom_classes)
-
-
-def shown(explorer) -> tuple:
-    """What a page shows: the picture, what stands below, the line of numbers."""
-    return tuple(control(explorer, name).value for name in ("image", "below", "status"))
-
-
-def wander(explorer, rng, n=4):
-    """Move n controls somewhere, one after another."""
-    for name in rng.choice(list(explorer._controls), n):
-        each = control(explorer, name)
-        if isinstance(each, Checkbox):
-            each.value = not each.value
-        elif isinstance(each, FloatRangeSlider):
-            each.value = tuple(sorted(rng.choice(100, 2, replace=False).astype(float)))
-        elif hasattr(each, "options") and isinstance(each.value, tuple):
-            each.index = tuple(sorted(rng.choice(len(each.options), 2, replace=False).tolist()))
-        elif hasattr(each, "options"):
-            each.index = int(rng.integers(len(each.options)))
-        elif isinstance(each.value, int):
-            each.value = int(rng.integers(each.min, each.max + 1))
-        else:
-            each.value = float(10 ** rng.uniform(each.min, each.max))
+def run_code(explorer, given: dict) -> dict:
+    """Return the variables after the explorer's code, and check the table it makes."""
+    names = dict(given)
+    exec(explorer.code(), names)
+    names["plt"].close("all")
+    table, found = (
+        each.reset_index(drop=True) for each in (explorer._present().data, names["table"])
+    )
+    if "relative_error" in table:  # the code leaves out what was set aside
+        table = table[table["relative_error"].notna()][list(found)].astype(dict(found.dtypes))
+    pd.testing.assert_frame_equal(found, table)
+    return names
 
 
 # --- reset and state ------------------------------------------------------------------------------
 
 
 @every_explorer
-def test_reset_gives_the_first_picture_in_one_redraw(given, kind):
-    explorer = made(given, kind)
-    first, state = shown(explorer), explorer.state()
-    wander(explorer, np.random.default_rng(1))
-    assert explorer.state() != state
-    drawn = []
-    control(explorer, "image").observe(drawn.append, "value")
-    control(explorer, "reset").click()
-    assert shown(explorer) == first and explorer.state() == state
-    assert len(drawn) <= 1
-
-
-@every_explorer
-def test_a_state_is_plain_and_brings_the_picture_back(given, kind):
+def test_a_state_is_plain_and_brings_the_picture_back_and_reset_the_first(given, kind):
     explorer, other = made(given, kind), made(given, kind)
-    for seed in range(2):
-        wander(explorer, np.random.default_rng(seed))
-        if "not done" in control(explorer, "status").value:
-            continue
-        other.restore(json.loads(json.dumps(explorer.state())))
-        assert other.state() == explorer.state()
-        assert shown(other) == shown(explorer)
+    first, start = shown(explorer), explorer.state()
+    for seed in (2, 3):
+        if wander(explorer, seed):
+            other.restore(json.loads(json.dumps(explorer.state())))
+            assert other.state() == explorer.state()
+            assert shown(other) == shown(explorer)
+    assert explorer.state() != start
+    redraws = []
+    control(explorer, "image").observe(redraws.append, "value")
+    control(explorer, "reset").click()
+    assert shown(explorer) == first and explorer.state() == start
+    assert len(redraws) <= 1
 
 
 @every_explorer
-def test_what_is_no_position_is_refused_and_nothing_moves(given, kind):
+def test_an_unknown_position_is_refused_and_nothing_moves(given, kind):
     explorer = made(given, kind)
     before, name = explorer.state(), next(iter(explorer.state()))
-    with pytest.raises(ValueError, match=f"restore: expected controls {name}.*got 'nothing'"):
-        explorer.restore({"nothing": 1})
-    with pytest.raises(ValueError, match=f"restore: {name}: it has no position"):
-        explorer.restore({name: 10**9})
+    refusal(lambda: explorer.restore({"nothing": 1}), "restore", "nothing")
+    refusal(lambda: explorer.restore({name: 10**9}), "restore")
+    for state in (None, ["shown"]):
+        refusal(lambda state=state: explorer.restore(state), "restore", state)
     assert explorer.state() == before
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "10", None])
-def test_what_is_no_number_is_no_position(given, value):
+def test_only_finite_numbers_in_range_are_positions(given):
     explorer = made(given, "timeline")
-    with pytest.raises(ValueError, match="restore: bandwidth: it has no position"):
-        explorer.restore({"bandwidth": value})
-
-
-@every_explorer
-@pytest.mark.parametrize("state", [None, 5, ["shown"], "all"])
-def test_what_is_no_state_is_refused_in_words(given, kind, state):
-    with pytest.raises(ValueError, match="restore: expected controls .*; got"):
-        made(given, kind).restore(state)
+    for value in (float("nan"), float("inf"), -1.0, "10", None):
+        text = refusal(lambda value=value: explorer.restore({"bandwidth": value}), "restore", value)
+        assert "bandwidth" in text
 
 
 # --- code -----------------------------------------------------------------------------------------
@@ -175,23 +124,18 @@ def test_what_is_no_state_is_refused_in_words(given, kind, state):
 @every_explorer
 def test_code_makes_the_same_table_and_the_same_scenario(given, kind):
     explorer, values = made(given, kind), given[kind][1]
-    for seed in range(4):
-        if seed:  # the first is the start
-            wander(explorer, np.random.default_rng(seed), 3)
-        if "not done" in control(explorer, "status").value:
-            continue
-        names = dict(values)
-        exec(explorer.code(), names)
-        table = explorer._present().data.reset_index(drop=True)
-        found = names["table"].reset_index(drop=True)
-        if kind == "fit":  # what was set aside is no part of the code
-            table = table[table["relative_error"].notna()][list(found)].astype(dict(found.dtypes))
-        pd.testing.assert_frame_equal(found, table)
-        if "explored" in names:
+    text = explorer.code()
+    assert text.startswith(f"# given: {next(iter(values))}")
+    assert "replace(" not in text and "GBIT" not in text  # nothing was moved
+    run_code(explorer, values)
+    for seed in (1, 4):
+        if wander(explorer, seed, 3):
+            assert explorer.code() in unescape(control(explorer, "code").value)
+            names = run_code(explorer, values)
             for field in ("n_workers", "all_reduce", "fusion", "one_worker_s", "backward_s"):
-                wanted = getattr(explorer.scenario, field)
-                assert getattr(names["explored"], field) == wanted, field
-        names["plt"].close("all")
+                if "explored" in names:
+                    wanted = getattr(explorer.scenario, field)
+                    assert getattr(names["explored"], field) == wanted, field
 
 
 @pytest.mark.parametrize("policy", ["PyTorch DDP", "Horovod", "DeepSpeed", "optimum"])
@@ -199,12 +143,9 @@ def test_code_makes_every_fusion_with_its_setting_and_its_link(given, policy):
     explorer = made(given, "fusion")
     explorer.restore({"policy": policy, "bandwidth": 5.0, "workers": 64})
     control(explorer, "setting").index = 1
-    names = dict(given["fusion"][1])
-    exec(explorer.code(), names)
-    pd.testing.assert_frame_equal(names["table"], explorer._present().data)
+    names = run_code(explorer, given["fusion"][1])
     assert names["explored"].fusion == explorer.scenario.fusion
     assert names["explored"].all_reduce == explorer.scenario.all_reduce
-    names["plt"].close("all")
 
 
 @pytest.mark.parametrize("view", range(3))
@@ -213,20 +154,9 @@ def test_code_keeps_the_order_of_switching_and_the_view(given, view):
     for value in (False, True):
         control(explorer, "option-0").value = value
     control(explorer, "view").index = view
-    names = dict(given["what-if"][1])
-    exec(explorer.code(), names)
+    names = run_code(explorer, given["what-if"][1])
     assert list(names["chosen"]) == ["fp16", "faster", "adaptive"]
     assert names["optimisation"] == explorer.optimisation
-    pd.testing.assert_frame_equal(names["table"], explorer._present().data)
-    names["plt"].close("all")
-
-
-@every_explorer
-def test_code_says_what_it_starts_from_and_nothing_of_what_stayed(given, kind):
-    explorer = made(given, kind)
-    text = explorer.code()
-    assert text.startswith(f"# given: {next(iter(given[kind][1]))}")
-    assert "replace(" not in text and "GBIT" not in text
 
 
 @pytest.mark.parametrize(("name", "text"), [("bandwidth", "GBIT"), ("latency", "US")])
@@ -235,14 +165,6 @@ def test_code_holds_what_was_moved_in_the_units_of_its_slider(given, name, text)
     control(explorer, name).value = 2.0
     assert f"2.0 * {text}" in explorer.code()
     assert "n_workers" not in explorer.code() and "fusion" not in explorer.code()
-
-
-@every_explorer
-def test_the_page_holds_the_code_of_the_present_state(given, kind):
-    explorer = made(given, kind)
-    wander(explorer, np.random.default_rng(5), 2)
-    if "not done" not in control(explorer, "status").value:
-        assert explorer.code() in unescape(control(explorer, "code").value)
 
 
 # --- what everyone can use ------------------------------------------------------------------------
@@ -258,7 +180,7 @@ def test_every_control_and_button_has_a_label_and_says_what_it_does(given, kind)
 
 
 @every_explorer
-def test_a_mistake_in_drawing_is_told_and_the_picture_stays(given, kind, monkeypatch):
+def test_a_mistake_in_drawing_is_shown_and_the_picture_stays(given, kind, monkeypatch):
     explorer = made(given, kind)
     before = shown(explorer)
 
@@ -266,16 +188,16 @@ def test_a_mistake_in_drawing_is_told_and_the_picture_stays(given, kind, monkeyp
         raise KeyError("<b>no</b> column")
 
     monkeypatch.setattr(explorer, "picture", broken)
-    wander(explorer, np.random.default_rng(0))
-    image, below, status = shown(explorer)
+    assert not wander(explorer, 0)
+    image, below, words = shown(explorer)
     assert (image, below) == before[:2]
-    assert "not done" in status and "&lt;b&gt;no&lt;/b&gt; column" in status
+    assert "not done" in words and "&lt;b&gt;no&lt;/b&gt; column" in words
     monkeypatch.undo()
     explorer.reset()
     assert shown(explorer) == before
 
 
-def test_a_warning_of_a_move_is_told_beside_the_numbers(given, monkeypatch):
+def test_a_warning_of_a_move_is_shown_next_to_the_numbers(given, monkeypatch):
     explorer = made(given, "timeline")
     picture = explorer.picture
 
@@ -286,20 +208,17 @@ def test_a_warning_of_a_move_is_told_beside_the_numbers(given, monkeypatch):
 
     monkeypatch.setattr(explorer, "picture", doubtful)
     control(explorer, "workers").value = 4
-    told = control(explorer, "status").value
-    assert told.startswith("scaling factor") and "note: &lt;b&gt;doubt&lt;/b&gt; 2" in told
-    assert "doubt&lt;/b&gt; 3" not in told  # a font without letters warns of each
+    words = status(explorer)
+    assert words.startswith("scaling factor") and "note: &lt;b&gt;doubt&lt;/b&gt; 2" in words
+    assert "doubt&lt;/b&gt; 3" not in words  # a font warns of each letter it lacks
 
 
 @every_explorer
-def test_the_live_picture_is_told_in_the_words_of_the_figure(given, kind):
+def test_the_live_picture_has_the_alternative_text_of_the_figure(given, kind):
     explorer = made(given, kind)
-    wander(explorer, np.random.default_rng(2))
-    if "not done" in control(explorer, "status").value:
-        explorer.reset()
     held = control(explorer, "code").value
     alt = unescape(re.search("wb-alt' hidden>(.*?)</span>", held, re.DOTALL).group(1))
-    with drawn(explorer._present(), explorer._paper) as figure:
+    with figure_of(explorer._present(), explorer._paper) as figure:
         assert alt == describe(figure)
 
 
@@ -329,34 +248,42 @@ def cells(page) -> list:
     return json.loads(text.split("</script>")[0])["cells"]
 
 
-def pixels(png: bytes) -> np.ndarray:
-    return np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+def differing(*pngs: bytes) -> float:
+    """The share of pixels that differ: a palette of few colours rounds some edges of text."""
+    a, b = (np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int) for png in pngs)
+    return (np.abs(a - b) > 25).mean()
 
 
 @every_explorer
 def test_every_place_of_a_static_page_is_what_the_explorer_shows_there(given, kind):
     explorer = made(given, kind)
+    state, before = explorer.state(), shown(explorer)
     page = explorer.static()
+    assert explorer.state() == state and shown(explorer) == before  # nothing has moved
+    assert len(page.html) < 1.5e6
+    assert f'<p class="wb-words" aria-live="polite">{before[2]}</p>' in page.html
+    assert before[1] in page.html
+    first = re.search(r'src="data:image/png;base64,([^"]+)"', page.html).group(1)
+    assert differing(b64decode(first), before[0]) < 1e-3
     data = json.loads(page.html.split('type="application/json">')[1].split("</script>")[0])
     places = positions(explorer._controls, explorer.grid)
     wanted = list(itertools.product(*places.values()))
-    assert len(wanted) == len(data["cells"])
-    for at in np.random.default_rng(4).choice(len(wanted), 4, replace=False):
+    assert 4 <= len(wanted) == len(data["cells"]) <= 60
+    for at in np.random.default_rng(4).choice(len(wanted), 2, replace=False):
         explorer.reset()
         explorer.restore(dict(zip(places, wanted[at], strict=True)))
         number, _, words, below, why = data["cells"][at]
-        image, *told = shown(explorer)
-        assert ("not done" in told[1]) == bool(why)
+        image, *texts = shown(explorer)
+        assert ("not done" in texts[1]) == bool(why)
         if not why:
-            assert [below, words] == told
-            off = np.abs(pixels(b64decode(data["pictures"][number])) - pixels(image))
-            assert (off > 25).mean() < 2e-3  # a palette of few colours rounds some edges of text
+            assert [below, words] == texts
+            assert differing(b64decode(data["pictures"][number]), image) < 2e-3
 
 
-@pytest.mark.parametrize("positions", [None, 5, "ten", ["ten"], [(1.0, 2.0)], [float("nan")]])
-def test_what_are_no_positions_of_a_grid_are_refused(given, positions):
-    with pytest.raises(ValueError, match="static: bandwidth: .* position"):
-        made(given, "timeline").static({"bandwidth": positions})
+@pytest.mark.parametrize("positions", [None, "ten", [(1.0, 2.0)], [float("nan")]])
+def test_a_grid_of_no_positions_is_refused(given, positions):
+    explorer = made(given, "timeline")
+    assert "bandwidth" in refusal(lambda: explorer.static({"bandwidth": positions}), "static")
 
 
 def test_of_too_many_positions_those_kept_are_spread_evenly(given):
@@ -367,35 +294,20 @@ def test_of_too_many_positions_those_kept_are_spread_evenly(given):
     assert gaps.max() < 2.1 * 4999 / 59  # the place where it stands is moved in
 
 
-@every_explorer
-def test_a_static_page_is_small_and_starts_as_the_explorer_stands(given, kind):
-    explorer = made(given, kind)
-    state, before = explorer.state(), shown(explorer)
-    page = explorer.static()
-    assert len(page.html) < 1.5e6
-    assert f'<p class="wb-words" aria-live="polite">{before[2]}</p>' in page.html
-    assert before[1] in page.html
-    assert 4 <= len(cells(page)) <= 60
-    first = re.search(r'src="data:image/png;base64,([^"]+)"', page.html).group(1)
-    off = np.abs(pixels(b64decode(first)) - pixels(before[0]))
-    assert (off > 25).mean() < 1e-3  # a palette of few colours rounds some edges of text
-    assert explorer.state() == state and shown(explorer) == before  # nothing has moved
-
-
-def test_a_place_of_the_grid_tells_what_the_explorer_would(given):
+def test_a_place_of_the_grid_is_what_the_explorer_would_show(given):
     explorer = made(given, "timeline")
     found = cells(explorer.static({"workers": [2, 64], "fusion": ["per tensor"]}))
     explorer.restore({"workers": 64, "fusion": "per tensor"})
-    assert [cell[2] for cell in found][4] == control(explorer, "status").value
+    assert [cell[2] for cell in found][4] == status(explorer)
     assert len(found) == 6  # of 2, 8 and 64 workers, each with its own fusion and per tensor
 
 
-def test_a_static_page_shows_of_another_framework_its_best_setting(given):
+def test_a_static_page_shows_the_best_setting_of_another_framework(given):
     explorer = made(given, "fusion")
     found = cells(explorer.static({"policy": ["Horovod", "optimum"]}))
     for cell, policy in zip(found, ["as it is", "Horovod", "optimum"], strict=True):
         explorer.restore({"policy": policy})
-        assert cell[2] == control(explorer, "status").value
+        assert cell[2] == status(explorer)
         assert cell[3] == control(explorer, "below").value
 
 
@@ -404,7 +316,7 @@ def test_a_static_page_switches_optimisations(given):
     found = cells(explorer.static({"option-0": None, "option-2": None}))
     assert len(found) == 4
     explorer.restore({"option-0": False})
-    assert found[1][2] == control(explorer, "status").value  # off, on
+    assert found[1][2] == status(explorer)  # off, on
 
 
 def test_a_place_that_cannot_be_shown_says_why(given):
@@ -417,8 +329,7 @@ def test_a_place_that_cannot_be_shown_says_why(given):
 def test_where_nothing_can_be_shown_there_is_no_page(given):
     explorer = made(given, "run")
     explorer.restore({"shown": (50.0, 50.0)})
-    with pytest.raises(ValueError, match="static: no position can be shown. .*low < high"):
-        explorer.static({"rank": None})
+    refusal(lambda: explorer.static({"rank": None}), "static")
 
 
 def test_of_too_many_positions_each_control_keeps_fewer_and_where_it_stands(given):
@@ -442,10 +353,8 @@ def test_a_page_finds_an_explorer_by_its_model(given):
     explorer = made(given, "steps")
     explorer.grid = {"step": (0, 9)}
     assert static_of(explorer.model_id) == explorer.static().html
-    with pytest.raises(ValueError, match="expected the model_id of an explorer, got 'none'"):
-        static_of("none")
-    with pytest.raises(ValueError, match="static: expected controls step.*got 'speed'"):
-        explorer.static({"speed": [1]})
+    refusal(lambda: static_of("none"), "model_id", "none")
+    refusal(lambda: explorer.static({"speed": [1]}), "static", "speed")
 
 
 @pytest.mark.parametrize(
@@ -459,7 +368,7 @@ def test_numbers_have_three_digits_and_no_exponent(value, text):
 
 # --- names from files -----------------------------------------------------------------------------
 
-NAMES = [HOSTILE, "'\"\n\\'); raise SystemExit #", "\u202e</script>{0}%s"]
+NAMES = [HOSTILE, "\u202e</script>{0}%s'\"\n\\'); raise SystemExit #"]
 
 
 def values_of(explorer) -> str:
@@ -479,17 +388,17 @@ def test_hostile_names_are_text_everywhere(given, kind, name, write_trace):
         "fit": lambda: (explore_fit, {"measurements": {name: timed(), "far": timed(most=12)}}),
         "fusion": lambda: (
             lambda given: explore_fusion(given, frameworks={name: DDPBuckets()}),
-            {"scenario": scenario()},
+            {"scenario": ten_gradients()},
         ),
         "what-if": lambda: (
             explore_whatif,
-            {"scenario": scenario(), "optimisations": {name: HalfPrecision()}},
+            {"scenario": ten_gradients(), "optimisations": {name: HalfPrecision()}},
         ),
     }[kind]()
     explorer = made({kind: made_of}, kind)
     if kind == "fusion":
         control(explorer, "policy").value = name
-    assert "not done" not in control(explorer, "status").value
+    assert "not done" not in status(explorer)
     for text in (values_of(explorer), explorer.static({}).html.split("</style>")[1]):
         text = text.replace("<script type=", "").replace("<script>\n(root", "")
         assert "<script" not in text and "onerror=alert" not in unescape_tags(text)
@@ -502,7 +411,7 @@ def unescape_tags(text: str) -> str:
 
 
 def test_hostile_gradients_are_text_in_every_explorer_of_a_scenario():
-    given = scenario()
+    given = ten_gradients()
     named = replace(given, gradients=given.gradients.assign(name=[HOSTILE] * 10))
     for explore in (explore_timeline, explore_scaling, explore_steps, explore_fusion):
         explorer = explore(named)

@@ -1,4 +1,4 @@
-"""Explorers hold nothing of the pictures they have shown."""
+"""Explorers keep nothing of the pictures they have shown."""
 
 import gc
 import random
@@ -57,13 +57,13 @@ def test_collection_switched_off_stays_off():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of fits that a random setting makes odd
-@pytest.mark.parametrize("name", WIDGETS)
-def test_no_figure_outlives_60_moves(name):
+@pytest.mark.parametrize(
+    "name", [n if n == "timeline" else pytest.param(n, marks=pytest.mark.all) for n in WIDGETS]
+)
+def test_no_figure_outlives_30_moves(name):
     explorer = WIDGETS[name]()
     before = figures_alive()
-    n_moves = sum(1 for _ in moved(explorer, 60, random.Random(20220425)))
-    assert n_moves == 60
+    assert sum(1 for _ in moved(explorer, 30, random.Random(20220425))) == 30
     assert figures_alive() <= before
-    caches = [each for each in vars(explorer).values() if hasattr(each, "cache_info")]
-    for cache in caches:
+    for cache in [each for each in vars(explorer).values() if hasattr(each, "cache_info")]:
         assert 0 < cache.cache_info().currsize <= cache.cache_info().maxsize <= 256

@@ -55,18 +55,20 @@ def opened(browser, html_text: str, **how):
     return page, problems
 
 
-def test_the_page_asks_for_nothing_outside_itself():
-    found = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')\s>]+)", a_page().html)
+def test_the_page_is_plain_html_that_asks_for_nothing_and_holds_each_picture_once(tmp_path):
+    text = a_page().html
+    found = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')\s>]+)", text)
     assert found and all(each.startswith("data:image/png") for each in found)
-    assert "http" not in a_page().html
-
-
-def test_pictures_that_are_alike_are_there_once():
-    found = re.search(r'type="application/json">(.*?)</script>', a_page().html).group(1)
-    data = json.loads(found)
+    assert "http" not in text
+    data = json.loads(re.search(r'type="application/json">(.*?)</script>', text).group(1))
     assert data["sizes"] == [2, 2]
     assert [b64decode(each) for each in data["pictures"]] == [RED, GREEN]
     assert [cell[0] for cell in data["cells"]] == [0, 0, 1, -1]
+    assert 'alt="green workers"' in text and '<p class="wb-words" aria-live="polite">some' in text
+    assert "A grid of 4 pictures" in text and "Fixed: latency 8." in text
+    page = a_page().save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and "<title>workers</title>" in page
+    assert text in page and a_page()._repr_html_() == text
 
 
 def test_a_palette_keeps_few_colours_as_they_are():
@@ -76,20 +78,6 @@ def test_a_palette_keeps_few_colours_as_they_are():
     image = Image.open(BytesIO(palette(rgba)))
     assert image.mode == "P"
     np.testing.assert_array_equal(np.asarray(image.convert("RGB")), pixels)
-
-
-def test_the_start_and_the_grid_are_told_in_plain_html():
-    text = html.unescape(a_page().html)
-    assert 'alt="green workers"' in text and '<p class="wb-words" aria-live="polite">some' in text
-    assert "A grid of 4 pictures made beforehand: it moves without a kernel." in text
-    assert "Fixed: latency 8." in text
-
-
-def test_a_page_of_its_own_is_written(tmp_path):
-    path = a_page().save(tmp_path / "page.html")
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>") and "<title>workers</title>" in text
-    assert a_page().html in text and a_page()._repr_html_() == a_page().html
 
 
 @pytest.mark.browser
@@ -121,16 +109,6 @@ def test_what_cannot_be_shown_says_why_in_its_place(browser):
     page.locator("select").select_option(index=0)
     expect(page.locator("img")).to_be_visible()
     expect(page.locator(".wb-why")).not_to_be_visible()
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_two_explorers_on_a_page_do_not_clash(browser):
-    page, problems = opened(browser, a_page().html + a_page("ranks").html)
-    page.locator("input").nth(1).focus()
-    page.keyboard.press("ArrowLeft")
-    expect(page.locator(".wb-words")).to_have_text(["some", "two, on"])
-    assert problems == []
 
 
 @pytest.mark.browser

@@ -1,56 +1,38 @@
-"""Python text that does again what an explorer shows: what was chosen, and the calls that draw."""
+"""Python text that repeats what an explorer shows: what was chosen, and the calls that draw it."""
 
 import ast
 from html import escape
 from textwrap import indent
 
-IMPORTS = {  # where each name that such text may use is at home
-    "dataclasses": ("replace",),
-    "matplotlib.pyplot": ("plt",),
-    "numpy": ("np",),
-    "pandas": ("pd",),
-    "workbench": ("GBIT", "MIB", "US"),
-    "workbench.costs": (
-        "FlatRing", "HalvingDoubling", "Hierarchical", "Interpolated", "Link", "Piecewise", "Ring",
-        "Tree",
-    ),
-    "workbench.figures": (
-        "draw_comparison", "draw_fit", "draw_fusion_curve", "draw_residuals", "draw_run",
-        "draw_scaling", "draw_step", "draw_timeline", "paper",
-    ),
-    "workbench.fits": ("curves", "fit_collective", "residuals"),
-    "workbench.fusion": (
-        "DDPBuckets", "DeepSpeedBuckets", "FixedBuffer", "HorovodFusion", "MergedGradients",
-        "OneMessage", "OptimalFusion", "PerTensor", "Plan",
-    ),
-    "workbench.timeline": ("predict", "sweep"),
-    "workbench.traces": ("lanes",),
-    "workbench.whatif": ("Together", "ablate", "compare", "headroom", "loss_curve", "optimal"),
-}  # fmt: skip
-SHORT = {
-    "matplotlib.pyplot": "import matplotlib.pyplot as plt",
-    "numpy": "import numpy as np",
-    "pandas": "import pandas as pd",
+from .. import costs, figures, fits, fusion, timeline, traces, whatif
+
+_PYTHON = {"replace": "from dataclasses import replace"}
+_OTHERS = {
+    "plt": "import matplotlib.pyplot as plt",
+    "np": "import numpy as np",
+    "pd": "import pandas as pd",
 }
-WIDTH = 88  # columns: a call that is longer stands on several lines
+_OURS = {"workbench": ("GBIT", "MIB", "US")} | {
+    door.__name__: door.__all__ for door in (costs, figures, fits, fusion, timeline, traces, whatif)
+}
+WIDTH = 88  # columns: a longer call is broken into several lines
 
 
-def written(given: str, body: str) -> str:
-    """Return the text of a cell: what is given, in a comment; the imports that body needs; body."""
-    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    groups: dict[str, list[str]] = {"of Python": [], "of others": [], "of ours": []}
-    for module, names in IMPORTS.items():
-        found = [name for name in names if name in used]
-        if found:
-            line = SHORT.get(module, f"from {module} import {', '.join(found)}")
-            ours = "of ours" if module.startswith("workbench") else "of others"
-            groups["of Python" if module == "dataclasses" else ours].append(line)
-    imports = "\n\n".join("\n".join(lines) for lines in groups.values() if lines)
+def cell_text(given: str, body: str) -> str:
+    """Return a cell: a comment on what it starts from, the imports that body needs, and body."""
+    names = [node for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)]
+    used = {node.id for node in names} - {n.id for n in names if isinstance(n.ctx, ast.Store)}
+    groups = [
+        [line for name, line in group.items() if name in used] for group in (_PYTHON, _OTHERS)
+    ]
+    found = {module: sorted(used & set(names)) for module, names in _OURS.items()}
+    groups.append([f"from {m} import {', '.join(names)}" for m, names in found.items() if names])
+    imports = "\n\n".join("\n".join(lines) for lines in groups if lines)
     return f"# given: {given}\n{imports}\n\n{body.strip()}\n"
 
 
 def call(name: str, *arguments: str) -> str:
-    """Return a call, an argument a line where it is long."""
+    """Return a call as text, with one line per argument if it is long."""
     flat = f"{name}({', '.join(arguments)})"
     if len(flat) <= WIDTH and "\n" not in flat:
         return flat
@@ -58,13 +40,13 @@ def call(name: str, *arguments: str) -> str:
     return f"{name}(\n{indent(lines, '    ')})"
 
 
-def drawn(body: str, settings: str = "") -> str:
-    """Return the lines that draw on one axes in the paper's size."""
+def on_one_axes(body: str, settings: str = "") -> str:
+    """Return the lines that draw on one axes of the paper's size."""
     return f"with plt.rc_context(paper({settings})):\n    fig, ax = plt.subplots()\n    {body}"
 
 
-# Copies what stands in the explorer's own .wb-code, and shows it. A page that is neither local nor
-# https has no clipboard of the newer kind.
+# Copies the text in this explorer's .wb-code, and shows it. A page that is neither local nor https
+# lacks navigator.clipboard.
 _COPY = """
 const box = this.closest('.wb-explorer'), code = box.querySelector('.wb-code pre');
 box.classList.add('wb-shows');
@@ -74,38 +56,38 @@ const older = () => {
 };
 const clipboard = navigator.clipboard;
 (clipboard ? clipboard.writeText(code.textContent).catch(older) : older())
-  .then(() => 'Copied', () => 'Copy it from below').then(told => {
-    this.lastElementChild.textContent = told;
+  .then(() => 'Copied', () => 'Copy it from below').then(text => {
+    this.lastElementChild.textContent = text;
     setTimeout(() => { this.lastElementChild.textContent = 'Copy as code'; }, 2000);
   });
 """
-# A picture and a slider's handle cannot be given a name from Python.
+# Python cannot set the accessible names of a picture and of a slider's handles.
 _NAME = """
-const tell = tries => {
+const label = tries => {
   const box = this.closest('.wb-explorer'), image = box && box.querySelector('img.wb-image');
   const handles = box ? [...box.querySelectorAll('.noUi-handle')] : [];
   if (!image || !handles.every(each => each.closest('.widget-inline-hbox').querySelector('label')))
-    return tries && setTimeout(tell, 100, tries - 1);
+    return tries && setTimeout(label, 100, tries - 1);
   image.alt = box.querySelector('.wb-alt').textContent;
   for (const slider of box.querySelectorAll('.widget-inline-hbox')) {
-    const label = slider.querySelector('label'), ends = slider.querySelectorAll('.noUi-handle');
-    if (!label) continue;
+    const text = slider.querySelector('label'), ends = slider.querySelectorAll('.noUi-handle');
+    if (!text) continue;
     ends.forEach((handle, i) => {
       const end = ends.length > 1 ? [', from', ', to'][i] : '';
-      handle.setAttribute('aria-label', label.textContent + end);
-      handle.title = label.title;
+      handle.setAttribute('aria-label', text.textContent + end);
+      handle.title = text.title;
     });
     const readout = slider.querySelector('.widget-readout');
-    if (readout) readout.setAttribute('aria-label', label.textContent + ', to be typed');
+    if (readout) readout.setAttribute('aria-label', text.textContent + ', to be typed');
   }
 };
-setTimeout(tell, 0, 50);
+setTimeout(label, 0, 50);
 """
 _HIDE = ".wb-explorer:not(.wb-shows) .wb-code {display: none} .wb-code pre {white-space: pre-wrap}"
 
 COPY = (
     '<button type="button" class="jupyter-widgets jupyter-button widget-button" style="margin: 0" '
-    'title="copy Python text that makes this picture again, and show it below" '
+    'title="copy Python code that draws this picture again, and show it below" '
     f'onclick="{escape(_COPY)}"><i class="fa fa-copy center"></i> <span>Copy as code</span>'
     "</button>"
 )

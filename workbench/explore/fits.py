@@ -1,15 +1,15 @@
-"""Explore a fit: the line, its residuals and its card move together."""
+"""Explore a fit: its line, its residuals and its card change together."""
 
 import warnings
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pandas as pd
 import traitlets
 from ipywidgets import Dropdown, SelectionRangeSlider
 
-from ..base.checks import shown
+from ..base.checks import one_of, require
 from ..base.tables import MEASUREMENTS, check
 from ..costs import FlatRing, HalvingDoubling, Hierarchical, Interpolated, Piecewise, Ring, Tree
 from ..figures import draw_fit, draw_residuals
@@ -18,10 +18,10 @@ from ..fits import Fit, curves, fit_collective, residuals
 from ..fits.diagnostics import left_out
 from .code import call
 from .explorer import CONTROL, Explorer
-from .pictures import Picture, amid
+from .pictures import Picture, center_legend
 from .positions import in_digits
 
-KINDS = {
+COST_KINDS = {
     "ring": Ring,
     "ring in regimes": Piecewise,
     "halving-doubling": HalvingDoubling,
@@ -30,28 +30,31 @@ KINDS = {
     "two links, hierarchical": Hierarchical,
     "measured times, joined": Interpolated,
 }
-METHODS = {"least squares": "wls", "robust (Huber)": "huber", "median": "quantile"}
-WEIGHTS = {
-    "relative errors": "relative",
-    "relative to measured times": "measured",
-    "absolute errors": "absolute",
+_OTHER_OPS = ("ring", "ring in regimes", "measured times, joined")  # kinds for any collective
+_HOW = {  # arguments of fit_collective, by label
+    "method": {"least squares": "wls", "robust (Huber)": "huber", "median": "quantile"},
+    "weights": {
+        "relative errors": "relative",
+        "relative to measured times": "measured",
+        "absolute errors": "absolute",
+    },
+    "outliers": {"set aside": "set aside", "keep": "keep"},
 }
-DRAWN = """
+_TOOLTIPS = {
+    "data": "the timings that are fitted",
+    "kind": "the cost of a message that is fitted to them",
+    "method": "how the fit is made",
+    "weights": "which errors the fit makes small",
+    "outliers": "whether timings far from the others are set aside",
+    "sizes": "the message sizes whose timings are fitted, from and to",
+}
+_DRAWN = """
 table = residuals(fit)
 with plt.rc_context(paper(ratio=1.0)):
     fig, (above, below) = plt.subplots(2, 1, height_ratios=(2.4, 1))
     draw_fit(above, fit, curves(fit), card=False)
     draw_residuals(below, table)"""
-CARD = '<div style="line-height: 1.3; white-space: nowrap; overflow-x: auto">{}</div>'
-OUTLIERS = {"set aside": "set aside", "keep": "keep"}
-TOLD = {  # the controls, and their tooltips
-    "data": "the timings that are fitted",
-    "kind": "the cost of a message that is fitted to them",
-    "method": "how the fit is made",
-    "weights": "which errors are made small",
-    "outliers": "what becomes of timings far off the others",
-    "sizes": "from which to which message size timings are fitted",
-}
+_CARD = '<div style="line-height: 1.3; white-space: nowrap; overflow-x: auto">{}</div>'
 
 
 def explore_fit(
@@ -71,37 +74,27 @@ def explore_fit(
     kind : where to start, one of the labels of kinds
     name, folder, inputs : as in figures.save, for the button "Save figure"
     op : the collective that is fitted
-    kinds : {label: kind of fit_collective}; by default every kind of this package that has the op
+    kinds : {label: kind of fit_collective}; default is every kind that has the op
 
-    `explorer.fit` is the Fit that stands there now. A setting that cannot be fitted leaves the
-    picture and the card as they were and says why. Raises ValueError for tables that are none, an
-    unknown kind, what `save` refuses, and a first fit that cannot be made.
+    `explorer.fit` is the current Fit. A setting that cannot be fitted leaves the picture and the
+    card as they were and shows why. Raises ValueError if the first fit cannot be made.
     """
     several = isinstance(measurements, dict)
     tables = measurements if several else {"measurements": measurements}
-    if not tables:
-        raise ValueError("explore_fit: measurements: expected one table or more, got none")
+    require(tables, "measurements", "one table or more", found="none")
     for label, table in tables.items():
-        what = f"explore_fit: measurements {label!r}"
-        if not isinstance(table, pd.DataFrame):
-            raise ValueError(
-                f"{what}: expected a DataFrame, got {shown(table)}; pass {{label: table}}"
-            )
-        check(table, MEASUREMENTS, what)
+        check(table, MEASUREMENTS, f"measurements {label!r}")
     if kinds is None:
-        plain = ("ring", "ring in regimes", "measured times, joined")
-        kinds = KINDS if op == "all_reduce" else {label: KINDS[label] for label in plain}
-    if kind not in kinds:
-        raise ValueError(
-            f"explore_fit: kind: expected one of {', '.join(kinds)}; got {shown(kind)}"
-        )
+        kept = COST_KINDS if op == "all_reduce" else _OTHER_OPS
+        kinds = {label: COST_KINDS[label] for label in kept}
+    one_of(kinds)(kind, "kind")
     return FitExplorer(tables, kind, kinds, op, (name, folder, inputs), several)
 
 
 class FitExplorer(Explorer):
-    """Controls for the data, the kind, the method and the range of a fit, and what comes of them.
+    """Controls for the data, the kind, the method and the sizes of a fit, with its picture.
 
-    `fit` is the Fit of the controls' present positions; it can be observed.
+    fit : the Fit of the current positions; can be observed
     """
 
     fit = traitlets.Any()
@@ -111,47 +104,42 @@ class FitExplorer(Explorer):
     ratio = 1.0
 
     def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple, several: bool):
-        self._tables, self._kinds, self._op = tables, kinds, op
-        self._sources = {
-            label: f"measurements[{label!r}]" if several else "measurements" for label in tables
-        }
+        self._tables, self._kinds, self._op, self._several = tables, kinds, op, several
         if len(tables) > 1:
             self.follows = {"sizes": "as they stand, of other data all"}
-        if not set(kinds.values()) <= set(KINDS.values()):
+        if not set(kinds.values()) <= set(COST_KINDS.values()):
             self.given = "measurements and kinds, as they were given to the explorer"
         self._fitted = lru_cache(maxsize=64)(self._fit)
-        first = next(iter(tables))
-        edges = _edges(tables[first], op)
-        choices = {"kind": kinds, "method": METHODS, "weights": WEIGHTS, "outliers": OUTLIERS}
-        sizes = SelectionRangeSlider(options=edges, index=(0, len(edges) - 1), description="sizes",
-                                     tooltip=TOLD["sizes"], continuous_update=False,
-                                     **CONTROL)  # fmt: skip
         controls = {
-            name: Dropdown(options=list(each), description=name, tooltip=TOLD[name], **CONTROL)
-            for name, each in ({"data": tables} | choices).items()
+            name: Dropdown(options=list(each), description=name, tooltip=_TOOLTIPS[name], **CONTROL)
+            for name, each in {"data": tables, "kind": kinds, **_HOW}.items()
         }
         controls["kind"].value = kind
-        super().__init__(controls | {"sizes": sizes}, *target)
+        edges = self._edges(next(iter(tables)))
+        controls["sizes"] = SelectionRangeSlider(
+            options=edges, index=(0, len(edges) - 1), description="sizes",
+            tooltip=_TOOLTIPS["sizes"], continuous_update=False, **CONTROL,
+        )  # fmt: skip
+        super().__init__(controls, *target)
 
     def follow(self, moved: set):
-        """Let the sizes be those of another table, all of them."""
-        sizes = self._controls["sizes"]
-        edges = _edges(self._tables[self._controls["data"].value], self._op)
+        """Offer all sizes of another table."""
+        sizes, edges = self._controls["sizes"], self._edges(self._controls["data"].value)
         if "data" in moved and list(sizes.options) != edges:
             sizes.options = edges
             sizes.index = (0, len(edges) - 1)
 
     def placed(self, values: dict) -> dict:
-        """Return a place of a static page: of another table all its sizes, as when it is chosen."""
+        """Return a place of a static page, with all sizes of another table, as when chosen."""
         if values["data"] == self._controls["data"].value:
             return values
-        edges = _edges(self._tables[values["data"]], self._op)
+        edges = self._edges(values["data"])
         return values | {"sizes": (edges[0][1], edges[-1][1])}
 
     def picture(self, values: dict, moved: set) -> Picture:
-        """Return the picture of the fit that the controls ask for."""
+        """Return the picture of the fit that the controls select."""
         fit, notes = self._fitted(**values)
-        table, errors, card = curves(fit), residuals(fit), fit.card()
+        errors = residuals(fit)
         worst, mean = (np.abs(errors["relative_error"]).agg(which) for which in ("max", "mean"))
         words = (
             f"{values['kind']} over {len(errors)} points of {values['data']}, "
@@ -159,68 +147,57 @@ class FitExplorer(Explorer):
         )
         out = left_out(fit)[["nbytes", "n_workers", "seconds", "why"]]
         return Picture(
-            lambda figure: _draw(figure, fit, table, errors),
+            partial(_draw, fit=fit, table=curves(fit), errors=errors),
             pd.concat([errors, out], ignore_index=True),
             "; ".join([words, *notes]),
             values | {"op": self._op, "fitted": fit.parameters()},
-            CARD.format(_html(card)),
+            _CARD.format(_html(fit.card())),
             self._code_of(values, moved),
             {"fit": fit},
         )
 
     def _code_of(self, values: dict, moved: set) -> str:
-        kind = self._kinds[values["kind"]]
-        how = {"method": METHODS, "weights": WEIGHTS, "outliers": OUTLIERS}
-        told = [f"{name}={how[name][values[name]]!r}" for name in how if name in moved]
-        known = kind.__name__ if kind in KINDS.values() else f"kinds[{values['kind']!r}]"
-        lines = [f"timings = {self._sources[values['data']]}"]
+        kind, source = self._kinds[values["kind"]], f"[{values['data']!r}]"
+        how = [f"{name}={_HOW[name][values[name]]!r}" for name in _HOW if name in moved]
+        known = kind.__name__ if kind in COST_KINDS.values() else f"kinds[{values['kind']!r}]"
+        lines = [f"timings = measurements{source if self._several else ''}"]
         if "sizes" in moved:
             low, high = values["sizes"]
             lines.append(f'timings = timings[timings["nbytes"].between({low!r}, {high!r})]')
-        lines.append(f"fit = {call('fit_collective', 'timings', repr(self._op), known, *told)}")
-        return "\n".join(lines) + DRAWN
+        lines.append(f"fit = {call('fit_collective', 'timings', repr(self._op), known, *how)}")
+        return "\n".join(lines) + _DRAWN
 
-    def _fit(self, data, kind, method, weights, outliers, sizes) -> tuple[Fit, list[str]]:
-        """Return the fit and what was warned of; sizes outside the range join those set aside."""
+    def _fit(self, data, kind, sizes, **how) -> tuple[Fit, list[str]]:
+        """Return the fit and its warnings; sizes outside the range join those set aside."""
         table = self._tables[data]
-        sized = (table["op"] == self._op) & (
-            table["nbytes"] > 0
-        )  # the others are the fit's to judge
+        sized = (table["op"] == self._op) & (table["nbytes"] > 0)  # the fit judges the others
         outside = sized & ~table["nbytes"].between(*sizes)
+        how = {name: _HOW[name][label] for name, label in how.items()}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            fit = fit_collective(
-                table[~outside],
-                self._op,
-                self._kinds[kind],
-                method=METHODS[method],
-                weights=WEIGHTS[weights],
-                outliers=OUTLIERS[outliers],
-            )
+            fit = fit_collective(table[~outside], self._op, self._kinds[kind], **how)
         rest = table[outside].assign(why="size not chosen").astype({"why": "str"})
         aside = pd.concat([fit.set_aside, rest])
         return replace(fit, set_aside=aside), [str(each.message) for each in caught]
 
+    def _edges(self, data: str) -> list[tuple[str, float]]:
+        """Return the sizes at which a range may begin or end: powers of two, and both ends."""
+        table = self._tables[data]
+        sizes = pd.to_numeric(table.loc[table["op"] == self._op, "nbytes"]).dropna()
+        sizes = sizes[sizes > 0].astype(float)
+        n, expected = sizes.nunique(), f"two or more sizes of {self._op}"
+        require(n > 1, f"measurements {data!r}", expected, n)
+        low, high = sizes.min(), sizes.max()
+        inner = 2.0 ** np.arange(np.floor(np.log2(low)) + 1, np.ceil(np.log2(high)))
+        return [(binary(size), float(size)) for size in (low, *inner, high)]
+
 
 def _percent(share: float) -> str:
-    return f"{in_digits(round(100 * share, 3))} %"  # what is less is rounding
-
-
-def _edges(table: pd.DataFrame, op: str) -> list[tuple[str, float]]:
-    """Return the sizes that a range may begin or end at: the powers of two, and both ends."""
-    sizes = pd.to_numeric(table.loc[table["op"] == op, "nbytes"]).dropna()
-    sizes = sizes[sizes > 0].astype(float)
-    if sizes.nunique() < 2:
-        raise ValueError(
-            f"explore_fit: measurements: expected two or more sizes of {op}, got {sizes.nunique()}"
-        )
-    low, high = sizes.min(), sizes.max()
-    inner = 2.0 ** np.arange(np.floor(np.log2(low)) + 1, np.ceil(np.log2(high)))
-    return [(binary(size), float(size)) for size in (low, *inner, high)]
+    return f"{in_digits(round(100 * share, 3))} %"  # smaller digits are rounding
 
 
 def _html(card: pd.DataFrame) -> str:
-    """Return the card with its longest column last, so that a narrow page cuts no number off."""
+    """Return the card with its longest column last, so that a narrow page hides no number."""
     columns = ["quantity", "value", "low", "high", "unit"]
     return card.reset_index()[columns].to_html(index=False, border=0, justify="left")
 
@@ -231,6 +208,6 @@ def _draw(figure, fit: Fit, table: pd.DataFrame, errors: pd.DataFrame):
     draw_residuals(below, errors)
     draw_fit(above, fit, table, card=False)
     size_axis(below, table["nbytes"].min(), table["nbytes"].max())
-    amid(above)
+    center_legend(above)
     above.set_xlabel("")
     above.tick_params(labelbottom=False)

@@ -1,4 +1,4 @@
-"""What one setting of an explorer shows, and how it is drawn: live, saved or on a static page."""
+"""What one setting of an explorer shows, drawn live, for a file or for a static page."""
 
 import gc
 import io
@@ -20,15 +20,15 @@ from .static import Cell, palette
 
 @dataclass(frozen=True)
 class Picture:
-    """What one setting shows.
+    """What one setting of the controls shows.
 
-    draw : draws it into a figure
+    draw : draws the picture into a figure
     data : the table drawn, for the CSV
     words : a sentence with the numbers
-    parameters : what the receipt tells of the setting
-    below : HTML that stands below the picture
-    code : Python text that makes the same from what was given
-    found : what the explorer has as an attribute while the picture stands
+    parameters : the setting as the receipt records it
+    below : HTML below the picture
+    code : Python text that draws the same from what was given
+    found : attributes of the explorer while it shows the picture
     """
 
     draw: Callable
@@ -41,11 +41,11 @@ class Picture:
 
 
 @contextmanager
-def drawn(picture: Picture, settings: dict):
-    """Give a fresh figure of a picture, and Matplotlib's settings while it is used.
+def figure_of(picture: Picture, settings: dict):
+    """Yield a new figure of a picture, with Matplotlib's settings in force.
 
-    It is outside pyplot, which would keep every figure alive. Its axes stand where the picture puts
-    them: they do not jump when a tick gets another digit, and nothing is laid out at each move.
+    The figure is outside pyplot, which would keep every figure alive. The picture places its axes:
+    they do not jump when a tick gets another digit, and no layout is computed per move.
     """
     with mpl.rc_context(settings):
         figure = Figure(layout="none")
@@ -54,27 +54,41 @@ def drawn(picture: Picture, settings: dict):
         yield figure
 
 
-def amid(ax):
-    """Put the legend above an axes amid the figure, where there is room for more of it."""
+def center_legend(ax):
+    """Center the legend above an axes on the figure, which is wider than the axes."""
     place = ax.get_position()
     ax.get_legend().set_bbox_to_anchor(((0.5 - place.x0) / place.width, 1))
+
+
+def on_axes(place: tuple, draw: Callable, *args, **kwargs) -> Callable:
+    """Return what draws one axes with a centered legend into a figure.
+
+    place : left, right, bottom, top of the axes, in parts of the figure
+    draw : called as draw(ax, *args, **kwargs)
+    """
+
+    def into(figure: Figure):
+        grid = dict(zip(("left", "right", "bottom", "top"), place, strict=True))
+        center_legend(draw(figure.subplots(gridspec_kw=grid), *args, **kwargs))
+
+    return into
 
 
 def png_of(picture: Picture, settings: dict) -> tuple[bytes, str]:
     """Return a picture as PNG, and in words."""
     png = io.BytesIO()
-    with drawn(picture, settings) as figure:
+    with figure_of(picture, settings) as figure:
         figure.savefig(png, format="png", pil_kwargs={"compress_level": 1})
         return png.getvalue(), describe(figure, drawn=True)
 
 
 def cell_of(present: Callable[[], Picture], settings: dict) -> Cell:
-    """Return what stands at a place of a static page, or why nothing can."""
+    """Return the cell of a static page for a picture, or for the error that prevents it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the place, not of the page
+            warnings.simplefilter("ignore")  # they concern this cell, not the page
             picture = present()
-            with drawn(picture, settings) as figure:
+            with figure_of(picture, settings) as figure:
                 figure.canvas.draw()
                 png = palette(np.asarray(figure.canvas.buffer_rgba()))
                 alt = describe(figure, drawn=True)
@@ -85,13 +99,12 @@ def cell_of(present: Callable[[], Picture], settings: dict) -> Cell:
 
 @contextmanager
 def swept():
-    """Collect what is left over by a picture at its end, at once, and nothing meanwhile.
+    """Collect the garbage of a picture when the block ends, and none before.
 
-    A figure is thousands of objects in cycles. Were they collected while it is drawn, what it still
-    needs would be moved among the session's old objects, and every few pictures Python would go
-    through all of those, a fifth of a second or more. At the end two young collections are enough:
-    the second takes what is held by what the first has freed. Does nothing but wait for its block
-    where collection is switched off.
+    A figure is thousands of objects in cycles. If they were collected while it is drawn, those
+    still in use would move to the oldest generation, and every few pictures Python would scan all
+    of that, for a fifth of a second or more. Two young collections at the end suffice: the second
+    frees what the first released. Does nothing if collection is switched off.
     """
     if not gc.isenabled():
         yield

@@ -1,4 +1,4 @@
-"""Positions of an explorer's controls: moved to, written in words, and those of a static page."""
+"""Positions of an explorer's controls: how they are set, worded, and chosen for a static page."""
 
 from collections.abc import Iterable, Mapping
 from math import isclose, prod
@@ -7,22 +7,21 @@ import numpy as np
 from ipywidgets import Checkbox, Dropdown
 from traitlets import TraitError
 
-from ..base.checks import shown
+from ..base.checks import require
 from ..figures.style import is_number
 from .static import Axis
 
-PICTURES = 60  # of a static page, at most
+PICTURES = 60  # at most, per static page
 
 
 def put(control, value, name: str):
-    """Move a control; ValueError where it has no such position."""
+    """Move a control, or raise ValueError if it has no such position."""
     wanted = tuple(value) if isinstance(value, list) else value
     try:
         control.value = wanted
     except (TraitError, TypeError):
         pass
-    if differs(control.value, wanted):
-        raise ValueError(f"restore: {name}: it has no position {shown(value)}")
+    require(not differs(control.value, wanted), f"restore {name}", "a position it has", value)
 
 
 def extent(control):
@@ -31,7 +30,7 @@ def extent(control):
 
 
 def differs(value, start) -> bool:
-    """Whether a control was moved; the page may give back a number with other last digits."""
+    """Whether a control was moved; the page may return a number with other last digits."""
     if isinstance(value, tuple) and isinstance(start, tuple):
         return len(value) != len(start) or any(map(differs, value, start))
     if isinstance(value, float) and isinstance(start, float):
@@ -52,21 +51,21 @@ def in_words(control, value) -> str:
 
 
 def in_digits(value: float, digits: int = 3) -> str:
-    """Return a number as people write it, never with an exponent: 0.00123, 12.3, 20,000."""
+    """Return a number without an exponent: 0.00123, 12.3, 20,000."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return np.format_float_positional(value, digits, fractional=False, trim="-")
 
 
-# --- of a static page -----------------------------------------------------------------------------
+# --- static pages ---------------------------------------------------------------------------------
 
 
 def positions(controls: Mapping, wanted: Mapping) -> dict:
-    """Return the positions of the controls wanted that make at most PICTURES pictures.
+    """Return positions by control that make at most PICTURES pictures.
 
-    Where a control stands is among its positions, None stands for all that it offers, and what it
-    does not offer is left out. The first controls keep most; what has one position is left out.
-    Raises ValueError for what are no positions.
+    wanted : positions by control; None means all. Those that the control does not offer are left
+        out, its current one is added. The first controls keep the most positions; a control with
+        only one is left out.
     """
     places = {name: _among(name, controls[name], values) for name, values in wanted.items()}
     sizes = {name: len(values) for name, values in places.items()}
@@ -78,7 +77,7 @@ def positions(controls: Mapping, wanted: Mapping) -> dict:
 
 
 def axis(control, values: list) -> Axis:
-    """Return what a static page shows of a control with these positions."""
+    """Return a control with these positions as an axis of a static page."""
     start = next(i for i, value in enumerate(values) if not differs(value, control.value))
     look = "select" if isinstance(control, Dropdown) else "range"
     look = "checkbox" if isinstance(control, Checkbox) else look
@@ -87,7 +86,7 @@ def axis(control, values: list) -> Axis:
 
 
 def _among(name: str, control, wanted) -> list:
-    """Return the positions wanted that a control offers, and the one where it stands."""
+    """Return the positions wanted that a control offers, and its current one."""
     if isinstance(control, Checkbox):
         return [False, True]
     is_range = isinstance(control.value, tuple)
@@ -97,22 +96,22 @@ def _among(name: str, control, wanted) -> list:
     if wanted is None and offered is None and isinstance(control.value, int):
         wanted = range(control.min, control.max + 1)
     wanted = offered if wanted is None else wanted
-    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
-        raise ValueError(f"static: {name}: expected a list of positions, got {shown(wanted)}")
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
+    require(several, f"static {name}", "a list of positions", wanted)
     wanted = list(dict.fromkeys(tuple(w) if isinstance(w, list) else w for w in wanted))
     if offered is not None:
         return [each for each in offered if each in wanted or each == control.value]
     for each in wanted:
         ends = each if isinstance(each, tuple) and is_range else (each,)
-        if len(ends) != 1 + is_range or not all(map(is_number, ends)):
-            raise ValueError(f"static: {name}: it has no position {shown(each)}")
+        known = len(ends) == 1 + is_range and all(map(is_number, ends))
+        require(known, f"static {name}", "positions it has", each)
     if all(differs(value, control.value) for value in wanted):
         wanted.append(control.value)
     return sorted(wanted)
 
 
 def _spread(values: list, n: int, now) -> list:
-    """Return n of the values, evenly spread, where the control stands among them."""
+    """Return n of the values, evenly spread, with the current one among them."""
     at = next(i for i, value in enumerate(values) if not differs(value, now))
     picked = {i * (len(values) - 1) // max(1, n - 1) for i in range(n)}
     picked = picked - {min(picked, key=lambda i: abs(i - at))} | {at}

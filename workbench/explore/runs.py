@@ -1,4 +1,4 @@
-"""Explore a recorded run: one iteration of a rank, stream by stream, as near as one likes."""
+"""Explore a recorded run: one iteration of a rank, stream by stream, as close as wanted."""
 
 from functools import lru_cache
 from html import escape
@@ -6,32 +6,35 @@ from html import escape
 import pandas as pd
 from ipywidgets import Dropdown, FloatRangeSlider
 
+from ..base.checks import require
 from ..base.units import format_seconds
 from ..figures import draw_run
 from ..figures.runs import LABELS
 from ..figures.style import short
 from ..traces import Lanes, iterations, lanes
-from .code import call, drawn
+from .code import call, on_one_axes
 from .explorer import CONTROL, Explorer
-from .pictures import Picture, amid
+from .pictures import Picture, on_axes
 from .positions import in_digits
 
 ALL = "all"
+_TABLE = "line-height: 1.3; text-align: left; border-spacing: 1em 0; border-collapse: separate"
 
 
 def explore_run(run, name="run", folder=None, inputs=()) -> "RunExplorer":
     """Show draw_run with controls for the rank, the iteration, the stream and the time shown.
 
-    Below stand the kernels or operators that run longest in what is shown. `run` is a Run or its
-    EVENTS; `name`, `folder` and `inputs` are as in figures.save, for the button "Save figure".
-    `explorer.lanes` is the Lanes seen. Raises ValueError for what holds no iteration, and what
-    `save` refuses.
+    The kernels or operators that run longest in the time shown are listed below the picture.
+    `explorer.lanes` is the Lanes shown.
+
+    run : a Run or its EVENTS
+    name, folder, inputs : as in figures.save, for the button "Save figure"
     """
     return RunExplorer(run, (name, folder, inputs))
 
 
 class RunExplorer(Explorer):
-    """Controls for what is looked at of a run, its picture, and what runs longest in it."""
+    """Controls for the part of a run that is shown, its picture, and what runs longest in it."""
 
     given = "run, the Run or its EVENTS, as it was given to the explorer"
     late = ("iteration", "stream")
@@ -44,37 +47,35 @@ class RunExplorer(Explorer):
     def __init__(self, run, target: tuple):
         events = getattr(run, "events", run)
         table = iterations(events)
-        ranks = table["rank"].drop_duplicates()
-        numbers = {
-            "unknown" if pd.isna(r) else str(r): None if pd.isna(r) else int(r) for r in ranks
-        }
+        self._iterations, self._numbers = {}, {}
+        for rank, numbers in table.groupby("rank", sort=False, dropna=False)["iteration"]:
+            label = "unknown" if pd.isna(rank) else str(rank)
+            self._iterations[label] = numbers.astype(int).tolist()
+            self._numbers[label] = None if pd.isna(rank) else int(rank)
         self._lanes = lru_cache(maxsize=32)(
-            lambda rank, iteration: lanes(events, numbers[rank], iteration)
+            lambda rank, iteration: lanes(events, self._numbers[rank], iteration)
         )
-        self._iterations = {
-            label: [int(i) for r, i in table[["rank", "iteration"]].values if _same(r, rank)]
-            for label, rank in numbers.items()
+        ranks = list(self._numbers)
+        controls = {
+            "rank": _choice(ranks, "rank", "the worker that is shown"),
+            "iteration": _choice(
+                self._iterations[ranks[0]], "iteration", "the iteration of that worker"
+            ),
+            "stream": _choice(
+                [ALL], "stream or thread", "where work ran: everywhere, or in one of them"
+            ),
+            "shown": FloatRangeSlider(
+                value=(0.0, 100.0),
+                description="shown (% of its time)",
+                tooltip="the part of the iteration that is shown, in % of its time",
+                readout_format=".1f",
+                **CONTROL,
+            ),
         }
-        self._numbers = numbers
-        rank = Dropdown(options=list(numbers), tooltip="the worker that is looked at", **CONTROL)
-        iteration = Dropdown(
-            options=self._iterations[rank.value], tooltip="the iteration of that worker", **CONTROL
-        )
-        stream = Dropdown(options=[ALL], tooltip="where work ran: everywhere, or in one", **CONTROL)
-        rank.description, iteration.description = "rank", "iteration"
-        stream.description = "stream or thread"
-        part = FloatRangeSlider(
-            value=(0.0, 100.0),
-            description="shown (% of its time)",
-            tooltip="from where to where the iteration is shown, in % of its time",
-            readout_format=".1f",
-            **CONTROL,
-        )
-        controls = {"rank": rank, "iteration": iteration, "stream": stream, "shown": part}
         super().__init__(controls, *target)
 
     def follow(self, moved: set):
-        """Let the controls offer what the rank and the iteration have."""
+        """Offer the iterations of the rank and the streams of the iteration."""
         if moved & {"rank", "iteration"}:
             rank, iteration, stream, _ = self._controls.values()
             _offer(iteration, self._iterations[rank.value])
@@ -83,15 +84,17 @@ class RunExplorer(Explorer):
 
     @property
     def lanes(self) -> Lanes:
-        """The Lanes of the rank, the iteration and the stream that are seen."""
+        """The Lanes of the rank, iteration and stream that are shown."""
         return self._seen(self.state())
 
     def picture(self, values: dict, moved: set) -> Picture:
-        """Return the picture of what the controls ask for."""
+        """Return the picture of the part of the run that the controls select."""
         seen = self._seen(values)
         low, high = (percent / 100 * seen.duration_s for percent in values["shown"])
+        longest = max(map(len, seen.spans["lane"].unique()), default=0)  # characters
+        place = (max(0.22, 0.02 + 0.017 * longest), 0.96, 0.19, 0.9)
         return Picture(
-            lambda figure: _draw(figure, seen, (low, high)),
+            on_axes(place, draw_run, seen, zoom=(low, high)),
             seen.spans[(seen.spans["end_s"] > low) & (seen.spans["start_s"] < high)],
             _words(seen, values, low, high),
             values | {"shown_s": [low, high]},
@@ -100,18 +103,15 @@ class RunExplorer(Explorer):
         )
 
     def _seen(self, values: dict) -> Lanes:
-        low, high = values["shown"]
-        if not low < high:
-            raise ValueError(
-                f"shown: expected low < high in % of the iteration's time, got "
-                f"{in_digits(low)} to {in_digits(high)}; move one end"
-            )
-        if values["iteration"] not in self._iterations[values["rank"]]:
-            raise ValueError(f"rank {values['rank']} has no iteration {values['iteration']}")
-        found = self._lanes(values["rank"], values["iteration"])
-        stream = values["stream"]
+        rank, iteration, stream, (low, high) = values.values()
+        ends = f"{in_digits(low)} to {in_digits(high)}"
+        expected = "low < high in % of the iteration's time"
+        require(low < high, "shown", expected, found=ends, do="Move one end")
+        if iteration not in self._iterations[rank]:
+            raise ValueError(f"rank {rank} has no iteration {iteration}")
+        found = self._lanes(rank, iteration)
         if stream != ALL and stream not in set(found.spans["lane"]):
-            raise ValueError(f"rank {values['rank']} has no {stream} in this iteration")
+            raise ValueError(f"rank {rank} has no {stream} in this iteration")
         return found if stream == ALL else found.of(stream)
 
     def _code_of(self, values: dict) -> str:
@@ -121,29 +121,28 @@ class RunExplorer(Explorer):
         return f"""seen = {seen}{one}
 low, high = ({low!r} / 100 * seen.duration_s, {high!r} / 100 * seen.duration_s)
 table = seen.spans[(seen.spans["end_s"] > low) & (seen.spans["start_s"] < high)]
-{drawn("draw_run(ax, seen, zoom=(low, high))")}"""
+{on_one_axes("draw_run(ax, seen, zoom=(low, high))")}"""
 
 
-def _same(a, b) -> bool:
-    return pd.isna(a) if b is None else not pd.isna(a) and a == b
+def _choice(options: list, description: str, tooltip: str) -> Dropdown:
+    return Dropdown(options=options, description=description, tooltip=tooltip, **CONTROL)
 
 
 def _offer(control: Dropdown, options: list):
-    """Give a choice other options, and keep what stood there when it is among them."""
+    """Give a choice other options, and keep its value if it is among them."""
     before = control.value
     control.options = options
     control.value = before if before in options else options[0]
 
 
 def _words(seen: Lanes, values: dict, low: float, high: float) -> str:
-    spent = seen.spent(low, high)
     labels = LABELS | {"comm": "hidden communication", "idle": "nothing running"}
-    told = ", ".join(f"{labels[kind]} {format_seconds(s)}" for kind, s in spent.items() if s > 0)
+    spent = seen.spent(low, high).items()
+    parts = ", ".join(f"{labels[kind]} {format_seconds(s)}" for kind, s in spent if s > 0)
     where = "" if values["stream"] == ALL else f", {values['stream']}"
     return (
-        f"rank {values['rank']}, iteration {values['iteration']}{where}: "
-        f"{format_seconds(low)} to {format_seconds(high)} of {format_seconds(seen.duration_s)}: "
-        f"{told}"
+        f"rank {values['rank']}, iteration {values['iteration']}{where}: {format_seconds(low)} to "
+        f"{format_seconds(high)} of {format_seconds(seen.duration_s)}: {parts}"
     )
 
 
@@ -155,12 +154,4 @@ def _table(longest: pd.DataFrame) -> str:
         for kind, name, n_rows, seconds in longest.itertuples(index=False)
     )
     heads = "".join(f"<th>{head}</th>" for head in ("kind", "times", "in all", "what ran longest"))
-    style = "line-height: 1.3; text-align: left; border-spacing: 1em 0; border-collapse: separate"
-    return f'<table style="{style}"><tr>{heads}</tr>{rows}</table>'
-
-
-def _draw(figure, seen: Lanes, zoom: tuple):
-    longest = max(map(len, seen.spans["lane"].unique()), default=0)  # characters
-    left = max(0.22, 0.02 + 0.017 * longest)
-    place = {"left": left, "right": 0.96, "bottom": 0.19, "top": 0.9}
-    amid(draw_run(figure.subplots(gridspec_kw=place), seen, zoom=zoom))
+    return f'<table style="{_TABLE}"><tr>{heads}</tr>{rows}</table>'

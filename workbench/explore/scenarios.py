@@ -1,4 +1,4 @@
-"""Sliders of a scenario: its link, its fusion and its workers, for every widget that has them."""
+"""Sliders of a scenario: link, fusion and workers, for every widget that has them."""
 
 import math
 import re
@@ -19,18 +19,25 @@ from .pictures import Picture
 from .positions import in_digits
 
 WORKERS = [2**k for k in range(11)]  # 1 to 1,024
-AS_GIVEN = "as given"  # a policy of the scenario's own
-TOLD = {  # the controls, and their tooltips
+AS_GIVEN = "as given"  # label of a policy that the user wrote
+TOOLTIPS = {
     "bandwidth": "bandwidth of the link in Gbit/s, 1/beta",
     "latency": "latency of a message hop in us, alpha",
-    "bucket": "size in MiB at which DDP closes a bucket; counts where fusion is DDP buckets",
+    "bucket": "size in MiB at which DDP closes a bucket; counts if fusion is DDP buckets",
     "workers": "number of workers that train together",
     "fusion": "which gradients travel in one message",
 }
+SLIDER_LABELS = {
+    "bandwidth": "bandwidth (Gbit/s)",
+    "latency": "latency (us a hop)",
+    "bucket": "bucket size (MiB)",
+}
+_MOST_GBIT = 1000.0  # where the slider of an unbounded bandwidth stands
+_STEP = 0.05  # decades: one step of a logarithmic slider is 12 %
 
 
-def words(prediction: Prediction) -> str:
-    """Return a prediction in one line, its link among it where its cost has one."""
+def in_one_line(prediction: Prediction) -> str:
+    """Return a prediction in one line, with its link if its cost has one."""
     scenario = prediction.scenario
     return (
         f"scaling factor {prediction.scaling_factor:.3f} at "
@@ -53,12 +60,14 @@ def has_link(cost) -> bool:
 
 
 class ScenarioExplorer(Explorer):
-    """Sliders of a scenario, a picture of what they say, a line of numbers, "Save figure".
+    """Sliders of a scenario, a picture of it, and a line of numbers.
 
-    Bandwidth and latency have sliders where the scenario's all_reduce has one link.
-    `scenario` is the scenario of the sliders' present positions; it can be observed.
-    drawn(scenario, policies, values) gives its Picture, policies by label, whose code begins where
-    `explored` is the scenario; `more` are further controls, above the others.
+    Bandwidth and latency have sliders if the scenario's all_reduce has one link.
+
+    scenario : the scenario of the current positions; can be observed
+    drawn : called as drawn(scenario, policies by label, values), returns a Picture whose code
+        starts from `explored`, the scenario
+    more : further controls, above the others
     """
 
     scenario = traitlets.Any()
@@ -71,45 +80,41 @@ class ScenarioExplorer(Explorer):
         super().__init__(more | _controls(scenario), name, folder, inputs)
 
     def picture(self, values: dict, moved: set) -> Picture:
-        """Return the picture of the scenario that the sliders say."""
+        """Return the picture of the scenario at these positions."""
         scenario, policies = self.wanted(values)
         picture = self._drawn(scenario, policies, values)
         code = f"explored = {in_code(self._start, scenario, values, moved)}\n{picture.code}"
         return replace(picture, code=code, found={"scenario": scenario})
 
     def wanted(self, values: dict) -> tuple[Scenario, dict]:
-        """Return the scenario that the sliders say, and the policies compared, by label.
+        """Return the scenario at these positions, and the policies compared, by label.
 
-        What nobody moved keeps the start's own value to the last bit.
+        What was not moved keeps the start's value to the last bit.
         """
-        return self._wanted(*((name, values[name]) for name in TOLD if name in values))
+        return self._wanted(*((name, values[name]) for name in TOOLTIPS if name in values))
 
     def _made(self, *places) -> tuple[Scenario, dict]:
         values = dict(places)
         moved = self.moved(values)
         policies = _policies(self._start, values["bucket"] if "bucket" in moved else None)
-        scenario = replace(
-            moved_to(self._start, values, moved),
-            n_workers=values["workers"],
-            fusion=policies[values["fusion"]],
-        )
-        return scenario, policies
+        scenario = moved_to(self._start, values, moved)
+        return replace(scenario, fusion=policies[values["fusion"]]), policies
 
 
 def moved_to(scenario: Scenario, values: dict, moved: set) -> Scenario:
-    """Return the scenario with the link of the sliders that were moved."""
-    if not moved & {"bandwidth", "latency"}:
-        return scenario
-    link = scenario.all_reduce.link
+    """Return the scenario with the workers of the slider, and with the link of those moved."""
+    link = {}
     if "bandwidth" in moved:
-        link = replace(link, beta=1 / (values["bandwidth"] * GBIT))
+        link["beta"] = 1 / (values["bandwidth"] * GBIT)
     if "latency" in moved:
-        link = replace(link, alpha=values["latency"] * US)
-    return replace(scenario, all_reduce=replace(scenario.all_reduce, link=link))
+        link["alpha"] = values["latency"] * US
+    cost = scenario.all_reduce
+    cost = replace(cost, link=replace(cost.link, **link)) if link else cost
+    return replace(scenario, all_reduce=cost, n_workers=int(values["workers"]))
 
 
 def in_code(start: Scenario, scenario: Scenario, values: dict, moved: set) -> str:
-    """Return the call that makes a scenario of the start's, in the units of the sliders moved."""
+    """Return the call that makes a scenario from the start, in the units of the sliders moved."""
     link, changes = [], []
     if "bandwidth" in moved:
         link.append(f"beta=1 / ({values['bandwidth']!r} * GBIT)")
@@ -126,55 +131,44 @@ def in_code(start: Scenario, scenario: Scenario, values: dict, moved: set) -> st
 
 
 def _controls(scenario: Scenario) -> dict:
-    """Every slider by name, standing where the scenario does."""
+    """Return every slider by name, at the position of the scenario."""
     policies = _policies(scenario, None)
     workers = sorted({*WORKERS, int(scenario.n_workers)})
     chosen = next(label for label, policy in policies.items() if policy == scenario.fusion)
-    bucket, link = _buckets(scenario).cap_bytes / MIB, {}
-    if has_link(scenario.all_reduce):
-        latency, bandwidth = in_units(scenario.all_reduce.link, 1000.0)
-        link = {
-            "bandwidth": _log_slider("bandwidth (Gbit/s)", bandwidth, 0.1, 1000, TOLD["bandwidth"]),
-            "latency": _log_slider("latency (us a hop)", latency, 0.1, 1000, TOLD["latency"]),
-        }
-    return link | {
-        "bucket": _log_slider("bucket size (MiB)", bucket, 0.25, 256, TOLD["bucket"]),
+    bucket = _log_slider("bucket", _buckets(scenario).cap_bytes / MIB, 0.25, 256)
+    controls = {name: _log_slider(name, at, 0.1, 1000) for name, at in link_at(scenario).items()}
+    return controls | {
+        "bucket": bucket,
         "workers": SelectionSlider(options=workers, value=int(scenario.n_workers),
-                                   description="workers", tooltip=TOLD["workers"], **CONTROL),
+                                   description="workers", tooltip=TOOLTIPS["workers"], **CONTROL),
         "fusion": Dropdown(options=list(policies), value=chosen, description="fusion",
-                           tooltip=TOLD["fusion"], **CONTROL),
+                           tooltip=TOOLTIPS["fusion"], **CONTROL),
     }  # fmt: skip
 
 
-def in_units(link, most: float) -> tuple[float, float]:
-    """Return latency in us a hop and bandwidth in Gbit/s, which is `most` where it is unbounded."""
-    return link.alpha / US, 1 / link.beta / GBIT if link.beta else most
+def link_at(scenario: Scenario) -> dict:
+    """Return bandwidth in Gbit/s and latency in us per hop, or nothing if the cost has no link."""
+    if not has_link(scenario.all_reduce):
+        return {}
+    link = scenario.all_reduce.link
+    bandwidth = 1 / link.beta / GBIT if link.beta else _MOST_GBIT
+    return {"bandwidth": bandwidth, "latency": link.alpha / US}
 
 
-STEP = 0.05  # decades: a step of a logarithmic slider is 12 %
-
-
-def _log_slider(description: str, value: float, low: float, high: float, tooltip: str):
-    """A logarithmic slider whose range takes the value in; a value of 0 stands at the low end.
+def _log_slider(name: str, value: float, low: float, high: float) -> FloatLogSlider:
+    """Return a logarithmic slider whose range includes the value; 0 is put at the low end.
 
     The page rounds a slider to whole steps from its low end, so the ends lie whole steps from the
-    value: else a slider that nobody touched would move when it is shown.
+    value: otherwise an untouched slider would move when it is shown.
     """
     value = value or low
-    down, up = (
-        max(0, math.ceil(math.log10(ratio) / STEP)) for ratio in (value / low, high / value)
-    )
     place = math.log10(value)
-    return FloatLogSlider(
-        value,
-        min=place - down * STEP,
-        max=place + up * STEP,
-        step=STEP,
-        readout_format=".3r",
-        description=description,
-        tooltip=tooltip,
-        **CONTROL,
+    down, up = (
+        max(0, math.ceil(math.log10(ratio) / _STEP)) for ratio in (value / low, high / value)
     )
+    return FloatLogSlider(value, min=place - down * _STEP, max=place + up * _STEP, step=_STEP,
+                          readout_format=".3r", description=SLIDER_LABELS[name],
+                          tooltip=TOOLTIPS[name], **CONTROL)  # fmt: skip
 
 
 def _buckets(scenario: Scenario) -> DDPBuckets:
@@ -182,7 +176,7 @@ def _buckets(scenario: Scenario) -> DDPBuckets:
 
 
 def _policies(scenario: Scenario, bucket_mib: float | None) -> dict:
-    """The policies compared, by label; the scenario's own among them."""
+    """Return the policies compared, by label, with the scenario's own among them."""
     buckets = _buckets(scenario)
     if bucket_mib is not None:
         cap = round(bucket_mib * MIB)
@@ -192,15 +186,15 @@ def _policies(scenario: Scenario, bucket_mib: float | None) -> dict:
     return known if own else known | {AS_GIVEN: scenario.fusion}
 
 
-def parameters(scenario: Scenario) -> dict:
-    """Return what the receipt tells of a scenario: every field but the table of gradients."""
+def recorded(scenario: Scenario) -> dict:
+    """Return a scenario as a receipt records it: every field except the table of gradients."""
     names = [field.name for field in fields(scenario) if field.name != "gradients"]
-    return {name: _as_told(getattr(scenario, name)) for name in names}
+    return {name: _recorded(getattr(scenario, name)) for name in names}
 
 
-def _as_told(value):
-    """Return a value as a receipt holds it, what holds a table or a function in its own words."""
+def _recorded(value):
+    """Return a value as a receipt records it: by its repr if it holds a table or a function."""
     try:
         return as_plain(value, "")
     except ValueError:
-        return re.sub(" at 0x[0-9a-f]+", "", repr(value))  # that differs from run to run
+        return re.sub(" at 0x[0-9a-f]+", "", repr(value))  # addresses differ between runs

@@ -1,7 +1,7 @@
-"""An explorer as a page without a kernel: a grid of pictures made beforehand, which still moves.
+"""An explorer as a page without a kernel: a grid of pictures drawn in advance, which still moves.
 
-The page asks for nothing outside itself. Without JavaScript it shows the picture of the start.
-JupyterLab may show it too: its shortcuts then leave the arrow keys to the controls.
+The page loads nothing. Without JavaScript it shows the first picture. It works in JupyterLab too,
+whose shortcuts do not get the keys that the controls need.
 """
 
 import io
@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from PIL import Image
 
-COLOURS = 64  # of a picture's palette: edges of text in grey, and the hues of a figure
+_COLOURS = 64  # in the palette of a picture: greys at edges of text, and hues of a figure
 
 
 class Axis(NamedTuple):
-    """A control of the page: its label, its tooltip, its positions in words, where it starts."""
+    """A control of the page: label, tooltip, positions in words, and the one at the start."""
 
     label: str
     tooltip: str
@@ -35,12 +35,12 @@ class Cell(NamedTuple):
     alt: str = ""
     words: str = ""
     below: str = ""
-    why: str = ""  # it cannot be shown; empty where it can
+    why: str = ""  # why it cannot be shown; empty if it can
 
 
 @dataclass(frozen=True)
 class Static:
-    """A piece of HTML that a notebook shows and that `save` writes as a page of its own."""
+    """A piece of HTML that a notebook shows and that `save` writes as a page."""
 
     html: str
     title: str
@@ -59,40 +59,40 @@ class Static:
 
 
 def static_page(axes: Sequence[Axis], cells: Sequence[Cell], fixed: dict, title: str) -> Static:
-    """Return the page of a grid: one cell for each combination, the last axis running fastest.
+    """Return the page of a grid with one cell per combination; the last axis runs fastest.
 
-    fixed : what the other controls stand at, by label, both in words
+    fixed : positions of the other controls by label, both in words
     """
     start = 0
     for axis in axes:
         start = start * len(axis.positions) + axis.start
     controls = "".join(f"<div><label>{_control(axis)}</label></div>" for axis in axes)
-    told = f"A grid of {len(cells)} pictures made beforehand: it moves without a kernel."
+    note = f"A grid of {len(cells)} pictures drawn in advance: it moves without a kernel."
     if fixed:
-        told += f" Fixed: {', '.join(f'{label} {value}' for label, value in fixed.items())}."
+        note += f" Fixed: {', '.join(f'{label} {value}' for label, value in fixed.items())}."
     cell, picture = cells[start], _shown(cells[start], cells)
     return Static(
-        f'<div class="wb-static"><style>{STYLE}</style>'
+        f'<div class="wb-static"><style>{_STYLE}</style>'
         f"<fieldset disabled>{controls}</fieldset>"
         f'<p class="wb-still">The controls need JavaScript.</p>{picture}'
         f'<p class="wb-words" aria-live="polite">{cell.words}</p>'
-        f'<div class="wb-told">{cell.below}</div><p class="wb-grid">{escape(told)}</p>'
+        f'<div class="wb-told">{cell.below}</div><p class="wb-grid">{escape(note)}</p>'
         f'<script type="application/json">{_data(axes, cells)}</script>'
-        f"<script>{SCRIPT}</script></div>",
+        f"<script>{_SCRIPT}</script></div>",
         title,
     )
 
 
 def palette(rgba) -> bytes:
     """Return pixels as a PNG of few colours, a third of the bytes."""
-    image = Image.fromarray(rgba).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image = Image.fromarray(rgba).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     png = io.BytesIO()
     image.save(png, format="png", optimize=True)
     return png.getvalue()
 
 
 def _control(axis: Axis) -> str:
-    """Return a label's text and its control; labels come from files, so they are escaped."""
+    """Return a label's text and its control; labels may come from files, so they are escaped."""
     tooltip, last = escape(axis.tooltip), len(axis.positions) - 1
     common = f'data-axis title="{tooltip}" autocomplete="off"'
     if axis.look == "checkbox":
@@ -113,7 +113,7 @@ def _control(axis: Axis) -> str:
 
 
 def _shown(cell: Cell, cells: Sequence[Cell]) -> str:
-    """Return the picture of the start, or why there is none, in a place of constant size."""
+    """Return the first picture, or why there is none, in a place of constant size."""
     example = cell.png or next((each.png for each in cells if each.png), b"")
     width, height = Image.open(io.BytesIO(example)).size if example else (666, 412)
     source = f"data:image/png;base64,{b64encode(cell.png).decode()}"
@@ -125,7 +125,7 @@ def _shown(cell: Cell, cells: Sequence[Cell]) -> str:
 
 
 def _data(axes: Sequence[Axis], cells: Sequence[Cell]) -> str:
-    """Return what the script reads; pictures that are alike are there once."""
+    """Return what the script reads; equal pictures are included once."""
     pictures = {cell.png: None for cell in cells if cell.png}
     place = {png: i for i, png in enumerate(pictures)}
     table = [
@@ -136,10 +136,10 @@ def _data(axes: Sequence[Axis], cells: Sequence[Cell]) -> str:
         "pictures": [b64encode(png).decode() for png in pictures],
         "cells": table,
     }
-    return json.dumps(data).replace("<", "\\u003c")  # no name can end the script
+    return json.dumps(data).replace("<", "\\u003c")  # no name can end the script element
 
 
-STYLE = """
+_STYLE = """
 .wb-static {font: 14px/1.4 sans-serif; max-width: 680px}
 .wb-static fieldset {border: 0; padding: 0; margin: 0 0 .5em}
 .wb-static label {display: flex; align-items: center; gap: .6em; margin: .2em 0}
@@ -153,8 +153,8 @@ STYLE = """
 .wb-static .wb-grid {color: #595959; font-size: 12px}
 """
 
-# Of the element that the script stands in, so that several explorers on a page do not clash.
-SCRIPT = """
+# Works on the element that contains the script, so that several explorers can share a page.
+_SCRIPT = """
 (root => {
   const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   const inputs = [...root.querySelectorAll('[data-axis]')], find = name => root.querySelector(name);

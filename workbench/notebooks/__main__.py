@@ -3,7 +3,7 @@
     python -m workbench.notebooks                                # those of the checkout
     python -m workbench.notebooks my.ipynb -o out -p RUN my-run  # yours, with other parameters
 
-The pages need neither a kernel nor a network. Without -o they go to notebooks/pages.
+The pages need neither a kernel nor a network. Default folder: notebooks/pages of the checkout.
 """
 
 import argparse
@@ -11,38 +11,38 @@ import ast
 import sys
 from pathlib import Path
 
-from nbclient.exceptions import CellExecutionError
-
-from .pages import write_pages
-
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+from .parameters import from_checkout, needs_lab
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write pages as the command line says, and print where; 1 where a notebook fails."""
+def write_from(arguments: list[str] | None = None) -> str | None:
+    """Write pages as the command line asks; return why not, None if all is well."""
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="python -m workbench.notebooks", description=__doc__, formatter_class=plain
     )
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of the checkout")
-    parser.add_argument("-o", dest="folder", type=Path, default=NOTEBOOKS / "pages", help="folder")
+    parser.add_argument("-o", dest="folder", type=Path, help="default: notebooks/pages")
     parser.add_argument(
         "-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-        help="a parameter of the notebooks, as often as wanted",
+        help="a parameter of the notebooks; may be repeated",
     )  # fmt: skip
     chosen = parser.parse_args(arguments)
-    paths = chosen.notebooks or sorted(NOTEBOOKS.glob("*.ipynb"))
     parameters = {name: _value(text) for name, text in chosen.p}
+    try:  # here, because the packages that execute notebooks may be missing
+        from .pages import CellExecutionError, write_pages
+    except ModuleNotFoundError as error:
+        return needs_lab(error)
     try:
-        print(f"wrote {write_pages(paths, chosen.folder, parameters)}")
+        paths = chosen.notebooks or from_checkout("notebooks", "name yours").glob("*.ipynb")
+        folder = chosen.folder or from_checkout("notebooks", "name a folder with -o") / "pages"
+        print(f"wrote {write_pages(sorted(paths), folder, parameters)}")
     except (CellExecutionError, OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        return str(error)
+    return None
 
 
 def _value(text: str):
-    """A number, list, None or the like as Python writes it; all else is a text."""
+    """Return a number, list, None or the like as Python writes it; all else is a text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -50,4 +50,4 @@ def _value(text: str):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_from())

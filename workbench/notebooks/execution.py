@@ -1,4 +1,4 @@
-"""Execute a notebook in a fresh kernel of this Python, with other parameters if wanted."""
+"""Execute a notebook in a new kernel of this Python, with other parameters if wanted."""
 
 import os
 import tempfile
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 
-# Only who executes notebooks needs these; they come with the extra `lab`.
+# Needed only to execute notebooks; they come with the extra `lab`.
 import nbformat
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from papermill.parameterize import parameterize_notebook
 
-from ..base.checks import shown
+from ..base.checks import require, shown
 
 __all__ = ["CellExecutionError", "execute"]
 
@@ -29,15 +29,19 @@ def execute(
     before: str = "",
     after: Callable[[nbformat.NotebookNode], str] | None = None,
 ) -> nbformat.NotebookNode:
-    """Run all cells of a notebook in `cwd` (default: its folder) and return it with its outputs.
+    """Run all cells of a notebook and return it with its outputs; the file stays unchanged.
 
-    The file itself stays as it is. `timeout` is in s a cell. `parameters` take the place of those
-    of the cell tagged "parameters", as papermill does it; paths go as texts. Raises
-    nbclient's CellExecutionError with the failing cell, and ValueError for a notebook that has no
-    cell of parameters to change. `before` is code to run ahead of the first cell; `after` makes, of
-    the notebook with its outputs, code to run at its end, whose outputs come back in the metadata
-    as `answers`. Neither becomes a cell. A kernel that dies or falls silent gets one second chance:
-    rarely one does, whatever the notebook.
+    A kernel that dies or falls silent is started once more: rarely one does, with any notebook.
+
+    cwd : where it runs; default is its folder
+    timeout : s per cell
+    parameters : values for names of the cell tagged "parameters", set as papermill does
+    before : code that runs ahead of the first cell
+    after : returns, for the notebook with its outputs, code that runs after the last cell; its
+        outputs are in the metadata as `answers`
+
+    Raises nbclient's CellExecutionError with the failing cell, and ValueError for parameters if no
+    cell is tagged.
     """
     path = Path(path)
     cwd = path.parent if cwd is None else cwd
@@ -45,29 +49,29 @@ def execute(
     try:
         return _execute(deepcopy(notebook), cwd, timeout, before, after)
     except (CellTimeoutError, DeadKernelError) as error:
-        warnings.warn(f"{path}: once more, after: {str(error).splitlines()[0]}", stacklevel=2)
+        warnings.warn(f"{path}: runs again, after: {str(error).splitlines()[0]}", stacklevel=2)
         return _execute(notebook, cwd, timeout, before, after)
 
 
 def _read(path: Path) -> nbformat.NotebookNode:
     try:
         return nbformat.read(path, as_version=4)
-    except (ValueError, AttributeError, KeyError):  # no JSON, or another's
-        raise ValueError(f"{path}: is no notebook; pass a file that ends in .ipynb") from None
+    except (ValueError, AttributeError, KeyError):  # not JSON, or JSON of something else
+        raise ValueError(f"{path}: expected a notebook. Pass a file that ends in .ipynb") from None
 
 
 def _with(notebook: nbformat.NotebookNode, path: Path, parameters: dict) -> nbformat.NotebookNode:
-    """Return the notebook with a cell after that of its parameters, which sets others."""
+    """Return the notebook with a cell that sets parameters after the one with their defaults."""
     if not parameters:
         return notebook
-    if not any("parameters" in cell.metadata.get("tags", ()) for cell in notebook.cells):
-        names = ", ".join(map(shown, parameters))
-        raise ValueError(f"{path}: no cell is tagged parameters, so {names} cannot be set there")
     for cell in notebook.cells:  # papermill expects what its own reader adds
         cell.metadata.setdefault("tags", [])
     notebook.metadata.setdefault("papermill", {})
+    tagged = any("parameters" in cell.metadata.tags for cell in notebook.cells)
+    expected = f"a cell tagged parameters, to set {', '.join(map(shown, parameters))}"
+    require(tagged, str(path), expected, found="none")
     texts = {
-        name: str(value) if isinstance(value, Path) else value for name, value in parameters.items()
+        name: str(each) if isinstance(each, Path) else each for name, each in parameters.items()
     }
     return parameterize_notebook(notebook, texts, kernel_name="python3", language="python")
 
@@ -75,8 +79,8 @@ def _with(notebook: nbformat.NotebookNode, path: Path, parameters: dict) -> nbfo
 def _execute(
     notebook: nbformat.NotebookNode, cwd: Path, timeout: float, before: str, after: Callable | None
 ) -> nbformat.NotebookNode:
-    # Sockets in a folder of their own: TCP ports are chosen in a race with other kernels, and the
-    # default socket name is shared by all kernels of a folder.
+    # Sockets in a temporary folder: kernels race for TCP ports, and all kernels of a folder share
+    # the default name of a socket.
     with tempfile.TemporaryDirectory(prefix="wb") as sockets:
         manager = AsyncKernelManager(
             kernel_name="python3",
@@ -92,7 +96,7 @@ def _execute(
             startup_timeout=120,
             resources={"metadata": {"path": str(cwd)}},
         )
-        # bars of progress are for who watches; on a page one would stand still, or not, by chance
+        # a progress bar on a page would stop at a random place
         quiet = {"cleanup_kc": True, "env": {**os.environ, "TQDM_DISABLE": "1"}}
         if not before and after is None:
             return client.execute(**quiet)
@@ -106,7 +110,7 @@ def _execute(
 
 
 def _aside(client: NotebookClient, code: str) -> list:
-    """Run code as a cell that is there only meanwhile, and return its outputs."""
+    """Run code as a temporary cell, and return its outputs."""
     client.nb.cells.append(nbformat.v4.new_code_cell(code))
     client.execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1, store_history=False)
     return client.nb.cells.pop().outputs

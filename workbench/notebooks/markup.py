@@ -1,4 +1,4 @@
-"""From cells to HTML that asks for no other file: Markdown, MathML, and the frame of a page."""
+"""Cells as HTML that loads no other file: Markdown, MathML, and the frame of a page."""
 
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def body(notebook: nbformat.NotebookNode, path: Path) -> str:
-    """The cells as HTML; images lie in it, and nothing in it asks for a file of another place."""
+    """Return the cells as HTML that contains its images and loads nothing."""
     exporter = HTMLExporter(
         template_name="basic",
         exclude_input_prompt=True,
@@ -32,6 +32,7 @@ def _markdown(context, source: str) -> str:
 
 
 def rendered(source: str, **options) -> str:
+    """Return Markdown as HTML."""
     renderer = _Renderer(escape=False, embed_images=True, **options)
     return MarkdownWithMath(renderer=renderer).render(source)
 
@@ -52,12 +53,12 @@ class _Renderer(IPythonRenderer):
 def _math(latex: str, display: str) -> str:
     try:
         return convert(latex, display=display)
-    except Exception:  # whatever it does not know: the source is better than no page
+    except Exception:  # for LaTeX it does not know, the source is better than no page
         return f"<code>{escape(latex)}</code>"
 
 
-def filled(template: str, **values) -> str:
-    """Return a template of this folder with its values, which are escaped unless marked safe."""
+def fill_template(template: str, **values) -> str:
+    """Return a template of this folder with values, which are escaped unless marked safe."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -1,8 +1,8 @@
 """Notebooks as pages that need neither a kernel nor a network, and a gallery of their figures.
 
-Each notebook is executed. Its explorers become pictures that still move, as every position of
-their controls was drawn beforehand; its equations become MathML, which browsers set themselves.
-`python -m workbench.notebooks` does it from the command line.
+Each notebook is executed. Its explorers become pictures that still move, because every position
+of their controls is drawn in advance; its equations become MathML, which browsers render.
+`python -m workbench.notebooks` does this from the command line.
 """
 
 import json
@@ -18,13 +18,16 @@ from urllib.parse import quote
 import nbformat
 from bs4 import BeautifulSoup
 
-from .execution import execute
-from .markup import body, filled, rendered
+from ..base.checks import require
+from .execution import CellExecutionError, execute
+from .markup import body, fill_template, rendered
+
+__all__ = ["CellExecutionError", "write_pages"]
 
 FIRST = ("pdf", "svg", "png", "csv", "receipt.json")  # links in this order, then all others
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
-# Run ahead of the first cell: every figure shown brings along what it shows, in words.
+# Runs ahead of the first cell: every figure shown gets an alternative text.
 BEFORE = """
 def _describe_figures():
     from IPython import get_ipython
@@ -35,7 +38,7 @@ def _describe_figures():
     bundle.for_type_by_name("matplotlib.figure", "Figure", described)
 _describe_figures()
 """
-# Run after the last one: the explorers that stand in the notebook, without a kernel.
+# Runs after the last one: returns the static form of the notebook's explorers.
 AFTER = """
 def _show_static(ids):
     from contextlib import suppress
@@ -43,7 +46,7 @@ def _show_static(ids):
     from workbench.explore import static_of
     found = {}
     for each in ids:
-        with suppress(ValueError):  # a widget that is no explorer has no static form
+        with suppress(ValueError):  # other widgets have no static form
             found[each] = static_of(each)
     display({"application/json": found}, raw=True)
 _show_static(%s)
@@ -54,10 +57,8 @@ _show_static(%s)
 class Saved:
     """A figure that a notebook saved.
 
-    name : as it was saved
-    image : path of what the gallery shows, relative to the folder of pages
-    alt, caption : what it shows, for who does not see it and for who does
-    files : what was written, each by its suffix and its path
+    image : path of the picture in the gallery, relative to the folder of pages
+    files : what was written: suffix -> path
     """
 
     name: str
@@ -71,7 +72,7 @@ class Saved:
 class Page:
     """A notebook as the gallery shows it: question and answer as HTML, and what it saved.
 
-    `image` and `alt` are of its main figure: the first that it saves, else the first it shows.
+    image, alt : of its main figure: the first that it saves, otherwise the first it shows
     """
 
     name: str
@@ -87,29 +88,30 @@ def write_pages(
 ) -> Path:
     """Execute notebooks, write a page for each and the gallery; return the gallery's path.
 
-    Writes folder/NAME.html a notebook, whatever it saves into folder/figures/NAME, and
-    folder/index.html. `parameters` go to every notebook. Raises ValueError where there is no
-    notebook or two have one name, and nbclient's CellExecutionError for a cell that fails.
+    Writes folder/NAME.html per notebook, the figures that it saves into folder/figures/NAME, and
+    folder/index.html. Raises nbclient's CellExecutionError for a cell that fails.
+
+    parameters : for every notebook
     """
     paths, folder = [Path(path) for path in paths], Path(folder)
     names = [path.stem for path in paths]
-    if not paths or len(set(names)) < len(names):
-        raise ValueError(f"expected notebooks, each with a name of its own; got {names}")
+    distinct = names and len(set(names)) == len(names)
+    require(distinct, "paths", "notebooks with different names", found=", ".join(names) or "none")
     folder.mkdir(parents=True, exist_ok=True)
     pages = []
     for path in paths:
         saved, began = folder.resolve() / "figures" / path.stem, time.time()
         notebook = _executed(path, saved, dict(parameters or {}))
         pages.append(_page(notebook, path, saved, began))
-        text = filled("page.html.j2", body=body(notebook, path), page=pages[-1], names=names)
+        text = fill_template("page.html.j2", body=body(notebook, path), page=pages[-1], names=names)
         (folder / f"{path.stem}.html").write_text(text, encoding="utf-8")
     index = folder / "index.html"
-    index.write_text(filled("index.html.j2", pages=pages), encoding="utf-8")
+    index.write_text(fill_template("index.html.j2", pages=pages), encoding="utf-8")
     return index
 
 
 def _executed(path: Path, saved: Path, parameters: dict) -> nbformat.NotebookNode:
-    """The notebook with its outputs, each explorer among them in its static form."""
+    """Return the notebook with its outputs, with explorers in their static form."""
     put = Path(os.path.relpath(saved, path.resolve().parent)).as_posix()
     if _takes_figures(nbformat.read(path, as_version=4)):
         parameters = {"FIGURES": put} | parameters
@@ -134,7 +136,7 @@ def _has_tag(cell: nbformat.NotebookNode, tag: str) -> bool:
 
 
 def _without(notebook: nbformat.NotebookNode, line: str) -> nbformat.NotebookNode:
-    """The notebook without a line of the cell put in, which only says where these pages lie."""
+    """Return the notebook without a line of the added cell, which names the folder of pages."""
     for cell in [cell for cell in notebook.cells if _has_tag(cell, "injected-parameters")]:
         cell.source = cell.source.replace(line, "").strip()
         if cell.source == "# Parameters":
@@ -143,7 +145,7 @@ def _without(notebook: nbformat.NotebookNode, line: str) -> nbformat.NotebookNod
 
 
 def _question(notebook: nbformat.NotebookNode) -> str:
-    """Code that asks for the static forms of what stands in the notebook."""
+    """Return code that asks for the static forms of the widgets in the notebook."""
     views = [output.get("data", {}).get(WIDGET) for output in _outputs(notebook)]
     ids = [view["model_id"] for view in views if view]
     return AFTER % json.dumps(ids) if ids else ""
@@ -154,7 +156,7 @@ def _outputs(notebook: nbformat.NotebookNode) -> list:
 
 
 def _page(notebook: nbformat.NotebookNode, path: Path, saved: Path, began: float) -> Page:
-    """What the gallery tells of a notebook, with the figures that it saved since it began."""
+    """Return the gallery's entry of a notebook, with the figures saved since it began."""
     folder = saved.parents[1]
     first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
     opening = BeautifulSoup(rendered(first, exclude_anchor_links=True), "html.parser")
@@ -179,12 +181,11 @@ def _saved_at(receipt: Path) -> float:
 
 
 def _saved(receipt: Path, folder: Path) -> Saved:
-    told = json.loads(receipt.read_text(encoding="utf-8"))
-    name = told["figure"]
-    suffixes = [file.removeprefix(f"{name}.") for file in (*told["written"], receipt.name)]
+    known = json.loads(receipt.read_text(encoding="utf-8"))
+    name, caption = known["figure"], known.get("caption") or ""
+    suffixes = [file.removeprefix(f"{name}.") for file in (*known["written"], receipt.name)]
     suffixes.sort(key=lambda each: (FIRST.index(each) if each in FIRST else len(FIRST), each))
     place = receipt.parent.relative_to(folder).as_posix()
     files = {suffix: quote(f"{place}/{name}.{suffix}") for suffix in suffixes}
     image = files.get("png") or files["svg"]
-    caption = told.get("caption") or ""
-    return Saved(name, image, told.get("alt") or caption or name, caption, files)
+    return Saved(name, image, known.get("alt") or caption or name, caption, files)

@@ -1,8 +1,8 @@
-"""Parameters of a notebook: what may be changed, and what was, so that its figures can be remade.
+"""Parameters and data of a notebook: what may be changed, and what was, so figures can be remade.
 
-A cell of a notebook assigns them in upper case and ends in `DEFAULTS = defaults(globals())`; the
-next one begins with `RECIPE = settle("00-start-here", DEFAULTS, globals())`. Between the two stand
-the values that a tool such as papermill puts there, and a name that nobody knows is an error.
+A cell assigns parameters in upper case and ends in `DEFAULTS = defaults(globals())`; the next one
+begins with `RECIPE = settle("00-start-here", DEFAULTS, globals())`. A tool such as papermill puts
+its values between the two; an unknown name is an error.
 """
 
 import difflib
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..base.checks import shown
+from ..base.checks import instance, require
 from ..figures.provenance import REPOSITORY
 
-# Texts that may be words, such as a venue, a collective or a model: a folder that happens to be
-# named like one is not meant.
+# Texts that may be words, such as a venue, a collective or a model: a folder of that name is not
+# meant.
 _WORDS = frozenset({"MODEL", "OP", "SIZES", "VENUE"})
 
 
@@ -36,11 +36,16 @@ def from_checkout(folder: str, otherwise: str) -> Path:
     return REPOSITORY / folder
 
 
+def needs_lab(error: ModuleNotFoundError) -> str:
+    """Return what to install if a package that executes notebooks is missing."""
+    return f"{error.name}: is not installed. Run pip install 'osf-workbench[lab]'"
+
+
 @dataclass
 class Defaults:
-    """Names that were there when the cell of parameters ended, and the values of the parameters.
+    """Names that existed when the cell of parameters ended, and the values of the parameters.
 
-    `settled` tells that they were compared once: later cells make names of their own.
+    settled : they were compared once; later cells add names
     """
 
     names: frozenset
@@ -49,29 +54,26 @@ class Defaults:
 
 
 def defaults(namespace: Mapping) -> Defaults:
-    """Return the parameters of a cell, which are its upper-case names, as they stand now."""
+    """Return the parameters of a cell, which are its names in upper case, and their values."""
     values = {name: value for name, value in namespace.items() if _is_parameter(name)}
     return Defaults(frozenset(namespace), values)
 
 
 def settle(notebook: str, known: Defaults, namespace: dict) -> dict:
-    """Return the recipe of a notebook's figures: its name, and its parameters that are plain.
+    """Return the recipe of a notebook's figures: its name and its plain parameters.
 
-    A text given for a path becomes a Path in the namespace; in the recipe one becomes a Path that
-    names something there, so that `figures.rebuild` finds it from any folder. `figures.save` takes
-    the recipe. Raises ValueError for a parameter that the notebook does not have, and for a text
-    where it has a number or the other way round.
+    `figures.save` takes the recipe. A text given for a path becomes a Path in the namespace; a text
+    that names an existing file becomes a Path in the recipe, so that `rebuild` finds it from any
+    folder. Raises ValueError for an unknown parameter, a text for a number, a number for a text.
     """
     if not known.settled:
         _refuse_unknown(notebook, known, namespace)
     known.settled = True
     for name, default in known.values.items():
         namespace[name] = _like(name, namespace[name], default)
-    told = {name: _found(name, namespace[name]) for name in known.values if name != "FIGURES"}
-    return {
-        "notebook": notebook,
-        "parameters": {name: value for name, value in told.items() if _is_plain(value)},
-    }
+    values = {name: _found(name, namespace[name]) for name in known.values if name != "FIGURES"}
+    plain = {name: value for name, value in values.items() if _is_plain(value)}
+    return {"notebook": notebook, "parameters": plain}
 
 
 def _is_parameter(name: str) -> bool:
@@ -83,27 +85,27 @@ def _refuse_unknown(notebook: str, known: Defaults, namespace: Mapping):
     unknown = [name for name in new if not isinstance(namespace[name], Defaults)]
     if unknown:
         near = difflib.get_close_matches(unknown[0].upper(), known.values, 1)
-        raise ValueError(
-            f"{notebook}: unknown parameter {unknown[0]}"
-            + (f"; did you mean {near[0]}?" if near else ".")
-            + f" It has {', '.join(known.values)}"
+        expected, do = (
+            f"one of {', '.join(known.values)}",
+            f"Did you mean {near[0]}?" if near else "",
         )
+        require(False, f"{notebook} parameter", expected, unknown[0], do)
 
 
 def _like(name: str, value, default):
-    """Return the value, as a Path where the default is one; refuse one of another nature."""
+    """Return the value, as a Path if the default is one; refuse one of another kind."""
     if isinstance(default, Path) and isinstance(value, str):
         return Path(value)
-    number = isinstance(default, int | float) and not isinstance(default, bool)
-    if number and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ValueError(f"{name}: expected a number such as {default!r}, got {shown(value)}")
-    if isinstance(default, str | Path) and not isinstance(value, str | Path | None):
-        raise ValueError(f"{name}: expected a text such as {str(default)!r}, got {shown(value)}")
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(number, name, f"a number such as {default!r}", value)
+    if isinstance(default, str | Path):
+        instance(str | Path | None, f"a text such as {str(default)!r}")(value, name)
     return value
 
 
 def _found(name: str, value):
-    """Return a text as a Path where it names something there, and is no word of ours."""
+    """Return a text as a Path if it names an existing file and is not one of our words."""
     word = name in _WORDS and not Path(str(value)).suffix
     return Path(value) if isinstance(value, str) and not word and _exists(value) else value
 

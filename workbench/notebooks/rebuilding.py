@@ -1,4 +1,4 @@
-"""Make a figure again from its receipt, and say whether its numbers moved."""
+"""Make a figure again from its receipt, and report whether its numbers moved."""
 
 import json
 import os
@@ -10,22 +10,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown
-from ..figures.provenance import REPOSITORY, found, sha256
-from ..figures.style import is_number, short
+from ..base.checks import checked, instance, optional, real, require
+from ..figures.provenance import found, sha256
+from ..figures.style import short
+from .parameters import from_checkout, needs_lab
 
 REBUILT = {
     "kind": "input, column of the CSV, or file",
     "name": "of the input, the column or the file",
-    "rows": "of the column as rebuilt, <NA> elsewhere",
-    "absolute": "largest difference in the column's own unit, <NA> where there are no numbers",
-    "relative": "largest difference over the larger of the two values, <NA> likewise",
-    "moved": "True where numbers, texts, an input or a drawing differ",
-    "detail": "what differs, empty where nothing does",
+    "rows": "of the column as rebuilt, <NA> otherwise",
+    "absolute": "largest difference in the column's unit, <NA> without numbers",
+    "relative": "largest difference over the larger of the two values, <NA> without numbers",
+    "moved": "True if numbers, texts, an input or a drawing differ",
+    "detail": "what differs, empty if nothing does",
 }
-FOLDER = REPOSITORY / "notebooks"
+_AGAIN = "Save the figure again"
 
 
+@checked(
+    tolerance=real("a number from 0 up", lambda value: value >= 0),
+    notebooks=optional(instance(str | os.PathLike, "a folder")),
+)
 def rebuild(
     receipt: Mapping | Path | str,
     *,
@@ -37,30 +42,26 @@ def rebuild(
     """Execute the notebook that a receipt names, and return REBUILT: what moved since.
 
     The notebook runs with the recipe's parameters and saves into a temporary folder, so nothing
-    saved before is touched. Compared are the inputs' hashes, each column of the CSV, and the
-    drawings in PDF and SVG; of these the receipt within may differ, by versions or the commit.
+    saved before is touched. Inputs are compared by hash, the CSV by column, PDF and SVG by their
+    drawing: versions and commit in the receipt that they contain may differ.
 
     Parameters
     ----------
-    receipt : path of a .receipt.json, beside which the CSV lies, or its content, of which only
-        hashes are compared
+    receipt : path of a .receipt.json next to its CSV, or the content of one, of which only hashes
+        are compared
     notebooks : folder of the notebook; default is notebooks/ of the checkout
-    tolerance : relative difference of numbers up to which they have not moved
-    timeout : of a cell, s
-    places : a path parameter of the recipe and where its file lies now, such as RUN="/data/run"
+    tolerance : relative difference up to which a number has not moved
+    timeout : s per cell
+    places : a path parameter of the recipe and where its file is now, such as RUN="/data/run"
 
     Raises
     ------
-    ValueError : no receipt, none with a recipe, no such notebook, a parameter that is no name, a
-        figure that the notebook does not save
-    FileNotFoundError : no receipt at the path, an input that is not there
+    ValueError : not a receipt or none with a recipe, an unknown notebook, a figure that the
+        notebook does not save
+    FileNotFoundError : no receipt at the path, a missing input, no checkout and no `notebooks`
     """
-    if not is_number(tolerance) or tolerance < 0:
-        raise ValueError(f"rebuild: tolerance: expected 0 or more, got {shown(tolerance)}")
-    if not isinstance(notebooks, str | os.PathLike | None):
-        raise ValueError(f"rebuild: notebooks: expected a folder, got {shown(notebooks)}")
     receipt, folder = _read(receipt)
-    notebook = _notebook(receipt, Path(notebooks or FOLDER))
+    notebook = _notebook(receipt, Path(notebooks or from_checkout("notebooks", "pass notebooks=")))
     parameters = _parameters(receipt, places)
     _refuse_missing(receipt, places)
     with tempfile.TemporaryDirectory(prefix="rebuilt") as made:
@@ -80,83 +81,66 @@ def rebuild(
 
 
 def _read(receipt) -> tuple[dict, Path | None]:
-    """Return a receipt and its folder, which content alone does not have."""
+    """Return a receipt and its folder, None for content without a file."""
     folder = None
     if isinstance(receipt, str | os.PathLike):
         path = Path(receipt)
         folder = path.parent
         if not os.path.isfile(path):
-            raise FileNotFoundError(f"rebuild: {path}: no such file; pass a .receipt.json")
+            raise FileNotFoundError(f"{path}: expected a .receipt.json, found no such file")
         try:
             receipt = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError):
-            raise ValueError(f"rebuild: {path}: is no receipt; pass a .receipt.json") from None
+            raise ValueError(f"{path}: is not a receipt. Pass a .receipt.json") from None
     needed = ("figure", "inputs", "recipe", "written")
-    if not isinstance(receipt, Mapping) or not all(name in receipt for name in needed):
-        raise ValueError(
-            f"rebuild: expected a receipt with {', '.join(needed)}, got {shown(receipt)}; "
-            "save the figure again"
-        )
-    _refuse_changed(receipt, {"figure": str, "inputs": Mapping, "written": Mapping})
-    recipe = receipt["recipe"] or {"notebook": "", "parameters": {}}
-    _refuse_changed({"recipe": recipe}, {"recipe": Mapping})
-    _refuse_changed(recipe, {"notebook": str, "parameters": Mapping})
-    paths = {"paths": recipe.get("paths", [])}
-    _refuse_changed(paths, {"paths": list})
-    for name in paths["paths"]:
-        known = {name: recipe["parameters"].get(name)} if isinstance(name, str) else {"paths": name}
-        _refuse_changed(known, dict.fromkeys(known, str))
-    for name in (f"{receipt['figure']}.pdf", *receipt["written"]):
-        if Path(name).name != name:
-            raise ValueError(f"rebuild: {shown(name)} is no plain file name; save the figure again")
+    known = isinstance(receipt, Mapping) and all(name in receipt for name in needed)
+    require(known, "receipt", f"one with {', '.join(needed)}", receipt, _AGAIN)
+    _check_content(receipt)
     return dict(receipt), folder
 
 
-def _refuse_changed(told: Mapping, kinds: Mapping):
-    """Raise ValueError for what save() never writes."""
-    words = {str: "a text", list: "a list", Mapping: "names and what they are"}
-    for name, kind in kinds.items():
-        if not isinstance(told.get(name), kind):
-            raise ValueError(
-                f"rebuild: {name}: expected {words[kind]} in a receipt, got "
-                f"{shown(told.get(name))}; save the figure again"
-            )
+def _check_content(receipt: Mapping):
+    """Raise ValueError for values that save() never writes."""
+    text, names = instance(str, "a text", _AGAIN), instance(Mapping, "names with values", _AGAIN)
+    recipe = receipt["recipe"] or {"notebook": "", "parameters": {}}
+    text(receipt["figure"], "figure")
+    names(receipt["inputs"], "inputs")
+    names(receipt["written"], "written")
+    names(recipe, "recipe")
+    text(recipe.get("notebook"), "notebook")
+    names(recipe.get("parameters"), "parameters")
+    paths = recipe.get("paths", [])
+    instance(list, "a list", _AGAIN)(paths, "paths")
+    for name in paths:
+        text(name, "paths")
+        text(recipe["parameters"].get(name), name)
+    for name in (f"{receipt['figure']}.pdf", *receipt["written"]):
+        require(Path(name).name == name, "written", "plain file names", name, _AGAIN)
 
 
 def _notebook(receipt: dict, notebooks: Path) -> Path:
-    recipe = receipt["recipe"]
-    if not recipe:
-        raise ValueError(
-            f"rebuild: {receipt['figure']} was saved without a recipe, from a cell or a widget; "
-            "run that again, and pass save(..., recipe=RECIPE) to have it rebuilt from now on"
-        )
-    known = {path.stem: path for path in sorted(notebooks.glob("*.ipynb"))}
-    if recipe["notebook"] not in known:
-        have = f"it has {', '.join(known)}" if known else "it has none; work in a clone"
-        raise ValueError(
-            f"rebuild: no notebook {shown(recipe['notebook'])} in {notebooks.name}/; {have}"
-        )
-    return known[recipe["notebook"]]
+    do = "If a cell or a widget saved it, pass save(..., recipe=RECIPE) there"
+    require(receipt["recipe"], receipt["figure"], "a recipe in its receipt", found="none", do=do)
+    name, known = receipt["recipe"]["notebook"], {p.stem: p for p in notebooks.glob("*.ipynb")}
+    expected = f"one of {', '.join(sorted(known)) or 'none'} in {notebooks.name}/"
+    require(name in known, "notebook", expected, name)
+    return known[name]
 
 
 def _parameters(receipt: dict, places: Mapping) -> dict:
     """Return the recipe's parameters, with paths that hold in any folder. A name is never code."""
     parameters, paths = dict(receipt["recipe"]["parameters"]), receipt["recipe"].get("paths", [])
     for name in parameters:
-        if not (
-            isinstance(name, str) and name.isidentifier() and name.isupper() and name[0] != "_"
-        ):
-            raise ValueError(f"rebuild: recipe: {shown(name)} is no name of a parameter")
-    if unknown := [name for name in places if name not in paths]:
-        has = ", ".join(paths) or "none"
-        raise ValueError(f"rebuild: {unknown[0]} is no path among the parameters; there is {has}")
+        plain = isinstance(name, str) and name.isidentifier() and name.isupper() and name[0] != "_"
+        require(plain, "recipe", "names of parameters", name, _AGAIN)
+    for name in places:
+        require(name in paths, name, f"a path parameter: {', '.join(paths) or 'there is none'}")
     for name in paths:
         place = places.get(name) or found(parameters[name])
-        if not isinstance(place, str | os.PathLike | None):
-            raise ValueError(f"rebuild: {name}: expected a path, got {shown(place)}")
+        optional(instance(str | os.PathLike, "a path"))(place, name)
         if place is None or not os.path.exists(place):
             raise FileNotFoundError(
-                f"rebuild: {name}: {place or parameters[name]} is not there; say where it lies, "
+                f"{name}: expected {place or parameters[name]}, which is not there. Pass "
                 f"rebuild(receipt, {name}=...)"
             )
         parameters[name] = str(Path(place).resolve())
@@ -168,31 +152,28 @@ def _refuse_missing(receipt: dict, places: Mapping):
         plain = name.split(" #")[0]
         if found(plain) is None and not places and "/" in plain:
             raise FileNotFoundError(
-                f"rebuild: {receipt['figure']} was made from {plain}, which is not there; fetch "
-                "it, or go to the folder in which the figure was saved"
+                f"inputs: expected {plain}, from which {receipt['figure']} was made, found no such "
+                "file. Fetch it, or go to the folder in which the figure was saved"
             )
 
 
 def _execute(notebook: Path, parameters: dict, timeout: float):
-    try:  # here, as only who rebuilds needs what executes notebooks
+    try:  # here, because all else works without what executes notebooks
         from .execution import CellExecutionError, execute
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"rebuild: needs {error.name}, which comes with pip install 'osf-workbench[lab]'"
-        ) from None
+        raise ModuleNotFoundError(needs_lab(error)) from None
     try:
         execute(notebook, Path.cwd(), timeout, parameters)
     except CellExecutionError as error:
         why = f"{error.ename}: {short(error.evalue, 300)}"
-        raise ValueError(f"rebuild: {notebook.stem} cannot be run again: {why}") from error
+        raise ValueError(f"{notebook.stem}: expected a notebook that runs, got {why}") from error
 
 
 def _saved(figure: str, made: Path, notebook: Path) -> Path:
     path = made / f"{figure}.receipt.json"
-    if not path.is_file():
-        saved = sorted(each.name.removesuffix(".receipt.json") for each in made.glob("*.json"))
-        names = f"it saves {', '.join(saved)}" if saved else "it saves none"
-        raise ValueError(f"rebuild: {notebook.stem} does not save a figure {figure}; {names}")
+    saved = [each.name.removesuffix(".receipt.json") for each in sorted(made.glob("*.json"))]
+    expected = f"a figure that {notebook.stem} saves: {', '.join(saved) or 'it saves none'}"
+    require(path.is_file(), "figure", expected, figure)
     return path
 
 
@@ -204,7 +185,7 @@ def _row(kind: str, name: str, moved: bool, detail: str = "", numbers=(pd.NA,) *
 
 
 def _inputs(before: Mapping, after: Mapping):
-    """Yield a row each input; one named by its place is found again by its name."""
+    """Yield one row per input; one that moved to another folder is found by its file name."""
     last = {Path(name).name: digest for name, digest in after.items()}
     for name, digest in before.items():
         now = after.get(name, last.get(Path(name).name))
@@ -232,7 +213,7 @@ def _columns(receipt: dict, folder: Path | None, made: Path, tolerance: float):
 
 
 def _compared(name: str, before: pd.Series, after: pd.Series, tolerance: float) -> tuple:
-    """Return the row of a column that both have; gaps are alike."""
+    """Return the row of a column that both tables have; gaps are equal."""
     n = len(after)
     if len(before) != n:
         return _row("column", name, True, f"{len(before)} rows before", (n, pd.NA, pd.NA))
@@ -242,7 +223,7 @@ def _compared(name: str, before: pd.Series, after: pd.Series, tolerance: float) 
         return _row("column", name, texts.any(), detail, (n, pd.NA, pd.NA))
     old, new = before.to_numpy(float), after.to_numpy(float)
     same = (old == new) | (np.isnan(old) & np.isnan(new))
-    with np.errstate(invalid="ignore"):  # of infinities
+    with np.errstate(invalid="ignore"):  # infinities
         off = np.where(same, 0.0, np.abs(new - old))
     off = np.nan_to_num(off, nan=np.inf)
     largest = np.maximum(np.nan_to_num(np.abs(old)), np.nan_to_num(np.abs(new)))
@@ -264,13 +245,13 @@ def _files(receipt: dict, folder: Path | None, made: Path):
         elif folder is None or not (folder / name).is_file():
             yield _row("file", name, True, "other bytes")
         elif _drawing(folder / name) == _drawing(now):
-            yield _row("file", name, False, "same drawing, the receipt within differs")
+            yield _row("file", name, False, "same drawing, the receipt in it differs")
         else:
             yield _row("file", name, True, "another drawing")
 
 
 def _drawing(path: Path) -> bytes:
-    """Return a picture without what is told about it: a PDF's streams, an SVG's elements."""
+    """Return a drawing without its metadata: the streams of a PDF, the elements of an SVG."""
     content = path.read_bytes()
     if path.suffix == ".svg":
         return content.partition(b"</metadata>")[2]
