@@ -191,10 +191,8 @@ def test_no_notebook_or_two_of_one_name_are_refused(tmp_path):
 
 
 def test_the_command_line_takes_a_notebook_a_folder_and_parameters(tmp_path, capsys):
-    path, out = (
-        written(tmp_path, "# What?", "N = 1\nRUN = ''", "print(N + 1, RUN)"),
-        tmp_path / "out",
-    )
+    out = tmp_path / "out"
+    path = written(tmp_path, "# What?", "N = 1\nRUN = ''", "print(N + 1, RUN)")
     assert not write_from([str(path), "-o", str(out), "-p", "N", "41", "-p", "RUN", "my-run"])
     assert "42 my-run" in soup(out / "own.html").text
     assert capsys.readouterr().out == f"wrote {out / 'index.html'}\n"

@@ -8,7 +8,18 @@ free to improve. The checkers themselves are tested in test_checks.
 import pandas as pd
 import pytest
 from conftest import refusal
+from explorers import OPTIONS, ten_gradients, timed
 
+from workbench.explore import (
+    explore_fit,
+    explore_fusion,
+    explore_run,
+    explore_scaling,
+    explore_steps,
+    explore_timeline,
+    explore_whatif,
+)
+from workbench.timeline import predict
 from workbench.validation import cells, pollux, published
 
 BASE = []
@@ -54,7 +65,37 @@ CAPTURE = []
 
 FIGURES = []
 
-EXPLORE = []
+FORECAST = ten_gradients()
+TIMED = timed()
+EXPLORE = [
+    *(
+        (lambda explore=explore: explore(predict(FORECAST)), "", "Prediction")
+        for explore in (
+            explore_fusion,
+            explore_scaling,
+            explore_steps,
+            explore_timeline,
+            lambda given: explore_whatif(given, OPTIONS),
+        )
+    ),
+    (lambda: explore_timeline(FORECAST, "x/y"), "", "x/y"),  # what save would refuse
+    (lambda: explore_fit(TIMED, name="x/y"), "", "x/y"),
+    (lambda: explore_whatif(FORECAST, {}), ""),
+    (lambda: explore_whatif(FORECAST, {"baseline": OPTIONS["fp16"]}), ""),
+    *(
+        (lambda named=named: explore_fusion(FORECAST, frameworks=named), "frameworks", named)
+        for named in ({"optimum": FORECAST.fusion}, [FORECAST.fusion], 5)
+    ),
+    (lambda: explore_fit({}), "measurements", "none"),
+    (lambda: explore_fit({"a": [1]}), "measurements 'a'", "list"),
+    (lambda: explore_fit(TIMED.drop(columns="seconds")), "measurements", "seconds"),
+    (lambda: explore_fit(TIMED, "line"), "kind", "line"),
+    (lambda: explore_fit(TIMED[:1]), "measurements", 1),
+    (lambda: explore_fit(TIMED, op="reduce"), "measurements", 0),
+    (lambda: explore_fit(TIMED.assign(nbytes=TIMED["nbytes"].replace(1024, None))), "", "nbytes"),
+    (lambda: explore_run("run"), "", "str"),
+    (lambda: explore_run(pd.DataFrame()), ""),
+]
 
 NOTEBOOKS = []
 
