@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +55,16 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("no folder of real traces beside the checkout (../shared)")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def executed(tmp_path_factory):
+    """Return a function that executes a notebook once per test run, for all workers."""
+    from run_notebooks import execute_once
+
+    base = tmp_path_factory.getbasetemp()
+    common = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return partial(execute_once, common)
 
 
 @pytest.fixture

@@ -1,18 +1,22 @@
-"""Execute notebooks headless, in this Python, each in a fresh kernel: `make figures`, and tests.
+"""Execute notebooks headless, each in a fresh kernel of this Python: `make figures`, and tests.
 
-Run as a script it executes every notebook of notebooks/ and lists the figures they wrote; with
---twice it executes each two times and tells which files of the two differ. Names of notebooks
-may follow.
+As a script it executes every notebook, or those named, and lists the figures they wrote; with
+--twice it executes each two times and reports which files differ.
 """
 
+import hashlib
 import json
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pandas as pd
+from filelock import FileLock
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from workbench.notebooks.execution import execute
@@ -21,24 +25,23 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 def main(arguments: list[str]) -> int:
-    """Execute notebooks as the command line says; 1 when one fails, differs, or there is none."""
+    """Execute notebooks; return 1 if one fails, two runs differ, or there is no notebook."""
     names = [argument for argument in arguments if argument != "--twice"]
     paths = [NOTEBOOKS / name for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
     if not paths:
         print(f"{NOTEBOOKS}: no notebook there")
-        return 1
     if "--twice" in arguments:
-        return 1 if [path for path in paths if differing(path) != []] else 0
+        return int(not paths or any([differing(path) for path in paths]))
     began = time.time()
     failed = [path for path in paths if not _succeeds(path)]
     for figure in sorted((NOTEBOOKS / "figures").glob("*")):
         if figure.stat().st_mtime >= began:
             print(f"  wrote {figure.relative_to(NOTEBOOKS.parent)}")
-    return 1 if failed else 0
+    return int(not paths or bool(failed))
 
 
 def differing(path: Path) -> list[str]:
-    """Files that two runs of a notebook do not write alike, to the last byte."""
+    """Return the files that two runs of a notebook do not write alike, to the last byte."""
     with tempfile.TemporaryDirectory() as folder:
         runs = [Path(folder) / "first", Path(folder) / "second"]
         if not all(_succeeds(path, {"FIGURES": run}) for run in runs):
@@ -46,26 +49,7 @@ def differing(path: Path) -> list[str]:
         first, second = ({f.name: f.read_bytes() for f in run.iterdir()} for run in runs)
     found = sorted(n for n in {*first, *second} if first.get(n) != second.get(n))
     print(f"  {len(first)} files, of which differ: {', '.join(found) or 'none'}")
-    for name in (
-        name for name in found if name.endswith(".json") and name in first.keys() & second
-    ):
-        print(f"  {name}: {', '.join(_other_keys(first[name], second[name]))}")
     return found
-
-
-def _other_keys(first: bytes, second: bytes) -> list[str]:
-    """What two receipts tell otherwise; a commit between the runs is one such thing."""
-    one, other = json.loads(first), json.loads(second)
-    return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
-
-
-def saving_to(path: Path, figures: Path, copy: Path):
-    """Copy a notebook, with another folder for its figures put in as papermill would."""
-    notebook = nbformat.read(path, as_version=4)
-    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
-    at = next(number for number, each in enumerate(tags) if "parameters" in each)
-    notebook.cells.insert(at + 1, nbformat.v4.new_code_cell(f"FIGURES = {str(figures)!r}"))
-    nbformat.write(notebook, copy)
 
 
 def _succeeds(path: Path, parameters: Mapping | None = None) -> bool:
@@ -77,6 +61,67 @@ def _succeeds(path: Path, parameters: Mapping | None = None) -> bool:
         return False
     print(f"{path.name}: {time.perf_counter() - start:.0f} s")
     return True
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A notebook with its outputs, and the folder of the figures that it saved."""
+
+    notebook: nbformat.NotebookNode
+    figures: Path
+
+    def shown(self, *kinds: str) -> str:
+        """Return what is shown of some kinds: MIME types, or the streams stdout and stderr."""
+        found = []
+        for output in (each for cell in self.notebook.cells for each in cell.get("outputs", [])):
+            data = output.get("data", {}) | {output.get("name"): output.get("text")}
+            found += [data[kind] for kind in kinds if kind in data]
+        return "\n".join(found)
+
+    @property
+    def said(self) -> str:
+        return self.shown("text/plain", "stdout")
+
+    def read(self, name: str) -> str:
+        return (self.figures / name).read_text(encoding="utf-8")
+
+    def receipt(self, figure: str) -> dict:
+        return json.loads(self.read(f"{figure}.receipt.json"))
+
+    def table(self, figure: str) -> pd.DataFrame:
+        return pd.read_csv(self.figures / f"{figure}.csv")
+
+
+def execute_once(common: Path, name: str, by_hand: bool = False, **parameters) -> Executed:
+    """Execute a notebook in an empty folder, or read what another worker made of it before.
+
+    `by_hand` edits lines of its cell of parameters; otherwise papermill adds a cell.
+    """
+    key = hashlib.sha256(repr((by_hand, parameters)).encode()).hexdigest()[:8]
+    folder, path = common / f"{name}-{key}", NOTEBOOKS / f"{name}.ipynb"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done.ipynb").exists():
+            (folder / "empty").mkdir(parents=True, exist_ok=True)
+            given = parameters | {"FIGURES": folder / "figures"}
+            if by_hand:
+                nbformat.write(edited(path, given), folder / "mine.ipynb")
+                path, given = folder / "mine.ipynb", None
+            done = execute(path, folder / "empty", parameters=given)
+            assert not list((folder / "empty").iterdir()), "it leaves a file where it runs"
+            nbformat.write(done, folder / "done.ipynb")
+    return Executed(nbformat.read(folder / "done.ipynb", as_version=4), folder / "figures")
+
+
+def edited(path: Path, values: Mapping) -> nbformat.NotebookNode:
+    """Return a notebook with lines of its cell of parameters rewritten."""
+    notebook = nbformat.read(path, as_version=4)
+    (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
+    for name, value in values.items():
+        text = f"Path({str(value)!r})" if isinstance(value, Path) else repr(value)
+        line = f"{name} = {text}".replace("\\", r"\\")
+        cell.source, n_lines = re.subn(rf"^{name} = .*$", line, cell.source, flags=re.M)
+        assert n_lines == 1, name
+    return notebook
 
 
 if __name__ == "__main__":
