@@ -67,6 +67,14 @@ def executed(tmp_path_factory):
     return partial(execute_once, common)
 
 
+@pytest.fixture(scope="session")
+def browser():
+    from lab_server import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
 @pytest.fixture
 def write_trace(tmp_path):
     """Write Chrome-trace events as a Kineto file; returns its path."""

@@ -26,7 +26,7 @@ COLUMN_IN = 3.33  # a column of acmart's sigconf, which explorers draw for
 class Driven:
     """An explorer of a page, and the faults found in it so far."""
 
-    def __init__(self, explorer, seconds: float = 20):
+    def __init__(self, explorer, seconds: float = 200):
         self.explorer, self.page, self.seconds = explorer, explorer.page, seconds
         self.faults, self.pictures = [], set()
         self._moves = {"slider": self._slide, "select": self._select, "checkbox": self._switch}

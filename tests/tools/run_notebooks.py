@@ -113,11 +113,11 @@ def execute_once(common: Path, name: str, by_hand: bool = False, **parameters) -
 
 
 def edited(path: Path, values: Mapping) -> nbformat.NotebookNode:
-    """Return a notebook with lines of its cell of parameters rewritten."""
+    """Return a notebook with lines of its cell of parameters rewritten; a path becomes a text."""
     notebook = nbformat.read(path, as_version=4)
     (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
     for name, value in values.items():
-        text = f"Path({str(value)!r})" if isinstance(value, Path) else repr(value)
+        text = repr(str(value) if isinstance(value, Path) else value)
         line = f"{name} = {text}".replace("\\", r"\\")
         cell.source, n_lines = re.subn(rf"^{name} = .*$", line, cell.source, flags=re.M)
         assert n_lines == 1, name
