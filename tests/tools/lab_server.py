@@ -8,35 +8,26 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update",
          "--disable-dev-shm-usage"]  # fmt: skip
 TEMPLATES = Path(__file__).parent / "voila"  # a JUPYTER_PATH
-FOLDERS = (
-    "JUPYTER_CONFIG_DIR",
-    "JUPYTER_DATA_DIR",
-    "JUPYTER_RUNTIME_DIR",
-    "JUPYTERLAB_SETTINGS_DIR",
-    "JUPYTERLAB_WORKSPACES_DIR",
-    "IPYTHONDIR",
-    "MPLCONFIGDIR",
-)
+PATIENCE_S = 600  # only ends a hang: a busy machine may be slow
+expect.set_options(timeout=60_000)
+FOLDERS = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR",
+           "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "MPLCONFIGDIR")  # fmt: skip
+NEWS = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
 SETTINGS = {
-    "@jupyterlab/apputils-extension:notification": {
-        "fetchNews": "false",
-        "checkForUpdates": False,
-        "doNotDisturbMode": True,
-    },
+    "@jupyterlab/apputils-extension:notification": NEWS,
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
     # Cells out of sight would otherwise not be in the page at all.
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
@@ -60,7 +51,7 @@ READY = """async () => {
 }"""
 # evaluate() has no time limit of its own: each promise races a timer.
 POLL = f"""() => Promise.race([
-  ({READY})(), new Promise(done => setTimeout(() => done(false), 3000))])"""
+  ({READY})(), new Promise(done => setTimeout(() => done(false), 30000))])"""
 RUN_ALL = """limit => Promise.race([
   window.jupyterapp.commands.execute('notebook:run-all-cells'),
   new Promise((_, fail) => setTimeout(() => fail(new Error('run all: too slow')), limit))])"""
@@ -81,6 +72,7 @@ def chromium() -> Iterator:
 def watched(browser, problems: list, **options):
     """Open a page that adds whatever it complains of to `problems`."""
     page = browser.new_page(viewport={"width": 1300, "height": 1300}, **options)
+    page.set_default_timeout(1000 * PATIENCE_S)
     page.on("pageerror", lambda error: problems.append(f"page: {error}"))
     page.on("requestfailed", lambda request: problems.append(f"request: {request.url}"))
     page.on("console", lambda line: line.type == "error" and problems.append(line.text))
@@ -132,25 +124,33 @@ def _served(command: list[str], address: str, state: Path, **extra: str) -> Iter
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                   start_new_session=True)  # fmt: skip
         try:
-            _wait(server, address, log)
+            _until(lambda: _answers(server, address), f"{address} does not answer; see {log}")
             yield
-        finally:
-            _stop(server)
+        finally:  # with its kernels, which are of its process group
+            os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
 
 
-def open_notebook(page, address: str, token: str, path: str, seconds: float = 90) -> None:
-    """Open a notebook in the page and return when its kernel can run cells."""
-    page.goto(f"{address}/lab/tree/{path}?token={token}&reset")
-    end = time.monotonic() + seconds
-    while not page.evaluate(POLL):
+def _until(done: Callable[[], bool], failure: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done():
         if time.monotonic() > end:
-            raise TimeoutError(f"{path}: no kernel ready after {seconds} s")
-        page.wait_for_timeout(100)
+            raise TimeoutError(failure)
+        time.sleep(0.1)
 
 
-def run_all(page, seconds: float = 240) -> bool:
-    """Run all cells; True when all succeeded."""
-    return page.evaluate(RUN_ALL, seconds * 1000)
+def _answers(server, address: str) -> bool:
+    if server.poll() is not None:
+        raise RuntimeError(f"{server.args} ended at its start")
+    try:
+        with urllib.request.urlopen(address, timeout=10):
+            return True
+    except OSError:
+        return False
 
 
 def _environment(state: Path) -> dict:
@@ -165,24 +165,12 @@ def _environment(state: Path) -> dict:
     return kept | folders | {"JUPYTER_PREFER_ENV_PATH": "1"}
 
 
-def _wait(server, address: str, log: Path, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            raise RuntimeError(f"the server ended at its start:\n{log.read_text()[-3000:]}")
-        try:
-            with urllib.request.urlopen(address, timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise TimeoutError(f"the server did not answer in {seconds} s:\n{log.read_text()[-3000:]}")
+def open_notebook(page, address: str, token: str, path: str) -> None:
+    """Open a notebook in the page and return when its kernel can run cells."""
+    page.goto(f"{address}/lab/tree/{path}?token={token}&reset")
+    _until(lambda: page.evaluate(POLL), f"{path}: no kernel is ready")
 
 
-def _stop(server) -> None:
-    """End the server with its kernels: they are a process group of their own."""
-    os.killpg(server.pid, signal.SIGTERM)
-    try:
-        server.wait(15)
-    except subprocess.TimeoutExpired:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+def run_all(page) -> bool:
+    """Run all cells; True when all succeeded."""
+    return page.evaluate(RUN_ALL, 1000 * PATIENCE_S)
