@@ -13,7 +13,7 @@ import pytest
 from bs4 import BeautifulSoup
 from conftest import refusal
 from driver import pdf_faults
-from lab_server import chromium, watched
+from lab_server import watched
 from run_notebooks import NOTEBOOKS
 
 from workbench.figures import VENUES
@@ -130,26 +130,25 @@ def test_saved_figures_are_as_wide_as_a_column_with_their_fonts(made):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1300])
-def test_a_page_asks_for_nothing_elsewhere_and_is_no_wider_than_its_window(made, width):
+def test_a_page_asks_for_nothing_elsewhere_and_is_no_wider_than_its_window(made, browser, width):
     problems, asked = [], set()
     ARTEFACTS.mkdir(exist_ok=True)
-    with chromium() as browser:
-        page = watched(browser, problems)
-        page.set_viewport_size({"width": width, "height": 1000})
-        page.on("request", lambda request: asked.add(request.url))
-        for name in ("own", "index"):
-            page.goto((made / f"{name}.html").as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            page.screenshot(path=str(ARTEFACTS / f"page-{name}-{width}.png"), full_page=True)
-            assert page.locator("img").first.evaluate("image => image.naturalWidth") > 100
-            if name == "own":  # its explorer moves
-                picture = page.locator(".wb-static img")
-                page.locator(".wb-static input").first.focus()
-                seen = {picture.get_attribute("src")}
-                for key in ("End", "Home"):
-                    page.keyboard.press(key)
-                    seen.add(picture.get_attribute("src"))
-                assert len(seen) >= 2
+    page = watched(browser, problems)
+    page.set_viewport_size({"width": width, "height": 1000})
+    page.on("request", lambda request: asked.add(request.url))
+    for name in ("own", "index"):
+        page.goto((made / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.screenshot(path=str(ARTEFACTS / f"page-{name}-{width}.png"), full_page=True)
+        assert page.locator("img").first.evaluate("image => image.naturalWidth") > 100
+        if name == "own":  # its explorer moves
+            picture = page.locator(".wb-static img")
+            page.locator(".wb-static input").first.focus()
+            seen = {picture.get_attribute("src")}
+            for key in ("End", "Home"):
+                page.keyboard.press(key)
+                seen.add(picture.get_attribute("src"))
+            assert len(seen) >= 2
     assert problems == []
     assert {re.match(r"\w+:", url)[0] for url in asked} <= {"file:", "data:"}
 

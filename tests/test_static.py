@@ -8,7 +8,6 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from lab_server import chromium
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -37,12 +36,6 @@ def a_page(label="workers", position="8", words="some"):
         Cell(why=f"Cannot be shown here. {label}"),
     ]
     return static_page(axes, cells, {"latency": position}, label)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 def opened(browser, html_text: str, **how):
