@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from apply_child import Failing
+from conftest import refusal
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -42,19 +43,26 @@ def alone():
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def verdicts(request, tmp_path_factory):
-    """What held on all of two, or four, gloo workers; see apply_child."""
-    out = tmp_path_factory.mktemp("apply") / "verdicts.json"
-    command = [sys.executable, str(CHILD), str(request.param), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text())
+FEW, MORE = "resnet50,bert-base", "vgg16,gpt2-small,lstm,transformer"
 
 
 @pytest.mark.slow
-def test_gradients_of_every_plan_are_those_of_ddp(verdicts):
-    assert len(verdicts) > 40
+@pytest.mark.parametrize(
+    ("n_workers", "models", "least"),
+    [
+        (2, FEW, 30),
+        pytest.param(2, MORE, 40, marks=pytest.mark.all),
+        pytest.param(4, f"{FEW},{MORE}", 40, marks=pytest.mark.all),
+    ],
+)
+def test_gradients_of_every_plan_are_those_of_ddp(n_workers, models, least, tmp_path):
+    """What held on all gloo workers; see apply_child."""
+    out = tmp_path / "verdicts.json"
+    command = [sys.executable, str(CHILD), str(n_workers), str(out), models]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    verdicts = json.loads(out.read_text())
+    assert len(verdicts) > least
     assert [name for name, held in verdicts.items() if not held] == []
 
 
@@ -108,7 +116,9 @@ def test_another_order_than_that_of_the_plan_is_warned_of_once(alone, how):
     plan = Plan(counts=(1, 3))
     wrong = ["0.weight", "0.bias", "2.weight", "2.bias"]
     model = apply_plan(wide(), plan, wrong, how=how)
-    with pytest.warns(UserWarning, match="in another order than that of the plan") as said:
+    with pytest.warns(
+        UserWarning, match="^gradients: expected the order.*2 other messages"
+    ) as said:
         settled(model)
     assert len(said) == 1
     settled(model)  # in silence
@@ -160,8 +170,7 @@ def test_frozen_parameters_are_not_in_the_plan(alone):
 
 
 def test_without_a_process_group_the_plan_is_refused():
-    with pytest.raises(ValueError, match="expected a process group, got none.*torchrun"):
-        apply_plan(net(), PerTensor())
+    refusal(lambda: apply_plan(net(), PerTensor()), "group", "none")
 
 
 def lazy():
@@ -180,50 +189,54 @@ def with_sparse_buffer():
 
 @pytest.mark.filterwarnings("ignore:(Lazy|Complex) modules:UserWarning")
 @pytest.mark.parametrize(
-    ("make", "plan", "gradients", "said"),
+    ("make", "plan", "gradients", "argument", "value"),
     [
-        (net, PerTensor, None, r"got the class PerTensor; write"),
-        (net, 5, None, r"plan: expected a callable, got 5"),
-        (net, Plan(counts=(1, 2)), None, r"covers 3 gradients, the table has 4.*'2.bias'"),
-        (lambda: 7, PerTensor(), None, r"module: expected a torch.nn.Module, got 7"),
-        (net, PerTensor(), "2.bias", r"expected GRADIENTS or the names in order, got '2.bias'"),
-        (net, PerTensor(), 4, r"expected GRADIENTS or the names in order, got 4"),
-        (with_sparse_buffer, PerTensor(), None, r"buffer state is sparse"),
-        (net, Plan(counts=(5,)), None, r"covers 5 gradients, the table has 4"),
-        (net, PerTensor(), table().replace("0.bias", "1.bias"), r"'1.bias' is no gradient of"),
-        (net, PerTensor(), NAMES[1:], r"'2.bias' is not in the plan, but in the model"),
-        (net, PerTensor(), [*NAMES, "0.bias"], r"'0.bias' is there twice"),
-        (net, Plan(counts=(3,)), table(), r"covers 3 gradients"),
-        (nn.Tanh, PerTensor(), None, r"no parameter that requires a gradient"),
-        (lambda: net().to(torch.complex64), PerTensor(), None, r"0.weight is complex"),
-        (lazy, PerTensor(), None, r"0.weight is not initialised; run a forward first"),
-        (half_on_meta, PerTensor(), None, r"1.weight is on no device \(meta\)"),
-        (lambda: nn.Embedding(3, 2, sparse=True), PerTensor(), None, r"sparse=False"),
+        (net, PerTensor, None, "plan", PerTensor),
+        (net, 5, None, "plan", 5),
+        (net, Plan(counts=(1, 2)), None, "", ""),  # in the words of fusion
+        (net, Plan(counts=(5,)), None, "", ""),
+        (net, Plan(counts=(3,)), table(), "", ""),
+        (lambda: 7, PerTensor(), None, "module", 7),
+        (net, PerTensor(), "2.bias", "gradients", "2.bias"),
+        (net, PerTensor(), 4, "gradients", 4),
+        (net, PerTensor(), table().replace("0.bias", "1.bias"), "gradients", "1.bias"),
+        (net, PerTensor(), NAMES[1:], "gradients", "2.bias"),
+        (net, PerTensor(), [*NAMES, "0.bias"], "gradients", "0.bias"),
+        (nn.Tanh, PerTensor(), None, "module", "none"),
+        (lambda: net().to(torch.complex64), PerTensor(), None, "module", "0.weight"),
+        (lazy, PerTensor(), None, "module", "0.weight"),
+        (half_on_meta, PerTensor(), None, "module", "1.weight"),
+        (with_sparse_buffer, PerTensor(), None, "module", "state"),
+        (lambda: nn.Embedding(3, 2, sparse=True), PerTensor(), None, "module", "sparse"),
+        (net, lambda _: [0, 0, 2, 2], NAMES, "", ""),
     ],
 )
-def test_what_cannot_be_applied_is_refused(alone, make, plan, gradients, said):
-    with pytest.raises(ValueError, match=said):
-        apply_plan(make(), plan, gradients)
+def test_what_cannot_be_applied_is_refused(alone, make, plan, gradients, argument, value):
+    refusal(lambda: apply_plan(make(), plan, gradients), argument, value)
 
 
-@pytest.mark.parametrize("wrap", [DistributedDataParallel, lambda m: apply_plan(m, PerTensor())])
-def test_a_wrapped_module_is_refused(alone, wrap):
-    with pytest.raises(ValueError, match="expected it bare.*pass module.module"):
-        apply_plan(wrap(net()), PerTensor())
+@pytest.mark.parametrize("how", ["ddp", "nccl"])
+def test_a_way_that_cannot_make_the_plan_is_refused(alone, how):
+    refusal(lambda: apply_plan(net(), PerTensor(), table(), how=how), "how")
 
 
-def test_a_part_wrapped_already_is_refused(alone):
-    part = DistributedDataParallel(net())
-    with pytest.raises(ValueError, match="its part 0 is DistributedDataParallel already"):
-        apply_plan(nn.Sequential(part, nn.Tanh()), PerTensor())
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        DistributedDataParallel,
+        lambda module: apply_plan(module, PerTensor()),
+        lambda module: nn.Sequential(DistributedDataParallel(module), nn.Tanh()),
+    ],
+)
+def test_a_module_wrapped_already_wholly_or_in_part_is_refused(alone, wrap):
+    refusal(lambda: apply_plan(wrap(net()), PerTensor()), "module")
 
 
 def test_a_plan_follows_another_only_once_that_is_dropped(alone):
     inner, x = net(), torch.ones(2, 3)
     model = apply_plan(inner, PerTensor())
     model(x).sum().backward()
-    with pytest.raises(ValueError, match=r"a plan is applied to 0\.weight already.*del model"):
-        apply_plan(inner, OneMessage())
+    refusal(lambda: apply_plan(inner, OneMessage()), "module", "0.weight")
     del model
     assert not any(p._post_accumulate_grad_hooks for p in inner.parameters())
     model = apply_plan(inner, Plan(counts=(1, 3)))
@@ -233,8 +246,7 @@ def test_a_plan_follows_another_only_once_that_is_dropped(alone):
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_copy_that_would_send_nothing_is_refused(alone, duplicate):
-    with pytest.raises(ValueError, match=r"cannot be copied or pickled.*Copy its \.module"):
-        duplicate(apply_plan(net(), PerTensor()))
+    refusal(lambda: duplicate(apply_plan(net(), PerTensor())), "Planned")
 
 
 def unfrozen(model):
@@ -265,17 +277,19 @@ def test_parameters_changed_later_are_refused_by_name(alone, change, name):
     model(torch.ones(2, 3)).sum().backward()
     change(model)
     x = torch.ones(2, 3, dtype=model.module[0].weight.dtype)
-    with pytest.raises(ValueError, match=f"{name}: added, replaced, frozen or moved after"):
-        for _ in range(2):  # where no gradient is told, the next forward tells
+
+    def train_on():  # a parameter without a gradient is seen by the next forward
+        for _ in range(2):
             model(x).sum().backward()
+
+    refusal(train_on, name)
 
 
 def test_a_gradient_that_another_hook_takes_is_refused(alone):
     inner = net()
     inner[2].bias.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
     model = apply_plan(inner, PerTensor())
-    with pytest.raises(ValueError, match=r"2\.bias: another hook took its gradient"):
-        model(torch.ones(2, 3)).sum().backward()
+    refusal(lambda: model(torch.ones(2, 3)).sum().backward(), "2.bias", "none")
 
 
 def test_a_graph_of_the_gradients_does_not_hold_their_messages(alone):
@@ -297,20 +311,8 @@ def test_parameters_of_no_size_and_buffers_of_any_type_are_taken(alone):
     assert set(messages_of(model)[0]) == {*NAMES, "none"}
 
 
-@pytest.mark.parametrize("numbers", [[0, 0, 2, 2], [1, 1, 0, 0], [0, 0], ["a"] * 4])
-def test_a_policy_that_groups_no_consecutive_gradients_is_refused(alone, numbers):
-    with pytest.raises(ValueError, match="expected (one )?bucket number"):
-        apply_plan(net(), lambda gradients: numbers, NAMES)
-
-
-@pytest.mark.parametrize("how", ["ddp", "nccl"])
-def test_a_way_that_cannot_make_the_plan_is_refused(alone, how):
-    with pytest.raises(ValueError, match="how"):
-        apply_plan(net(), PerTensor(), table(), how=how)
-
-
 class Odd(nn.Module):
-    """A layer that is used twice, once under a checkpoint that runs a backward of its own."""
+    """A layer that is used twice, once under a checkpoint that runs its own backward."""
 
     def __init__(self):
         super().__init__()
@@ -322,26 +324,22 @@ class Odd(nn.Module):
 
 def test_two_gradients_of_a_parameter_in_one_backward_are_refused(alone):
     model = apply_plan(Odd(), OneMessage(), find_unused_parameters=True)
-    with pytest.raises(ValueError, match=r"layer\.\w+: its gradient came again.*use_reentrant"):
-        model(torch.ones(2, 3, requires_grad=True)).sum().backward()
+    x = torch.ones(2, 3, requires_grad=True)
+    refusal(lambda: model(x).sum().backward(), "layer", "another")
 
 
 def test_a_second_backward_of_a_forward_is_refused(alone):
     model = apply_plan(net(), PerTensor(), table())
     found = model(torch.ones(2, 3)).sum()
     found.backward(retain_graph=True)
-    with pytest.raises(ValueError, match="came again after it was sent.*one backward a forward"):
-        found.backward()
+    refusal(found.backward, "2.bias", "another")
 
 
 def test_a_parameter_without_gradient_is_named_and_the_next_backward_is_whole(alone):
     model = apply_plan(net(), PerTensor(), table())
     x = torch.ones(2, 3)
-    with pytest.raises(
-        ValueError, match="0.weight: no gradient in this backward, nor for 1 others"
-    ):
-        model(x)
-        model.module[2](torch.ones(2, 4)).sum().backward()
+    model(x)
+    refusal(model.module[2](torch.ones(2, 4)).sum().backward, "0.weight", "1 others")
     model(x).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
 
@@ -368,5 +366,4 @@ def test_a_backward_that_fails_in_the_middle_leaves_the_next_one_whole(
 def test_a_file_that_is_no_plan_is_refused(tmp_path, text):
     path = tmp_path / "plan.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match="plan.json: expected JSON as write_plan writes it"):
-        read_plan(path)
+    refusal(lambda: read_plan(path), "plan.json")

@@ -4,9 +4,6 @@ import gzip
 import json
 import math
 import os
-import re
-import subprocess
-import sys
 from collections import UserDict
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +11,11 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 import torch
+from conftest import refusal
 from torch import nn
 
 from workbench.base.tables import rows_of
-from workbench.capture import Workload, record, sweep_batches, sweep_collectives, workload
+from workbench.capture import Workload, record, sweep_batches, workload
 from workbench.capture.command import main
 from workbench.capture.folder import Folder, Table
 from workbench.capture.models import BERT, GPT2, LSTM, VGG16, ResNet50
@@ -41,8 +39,13 @@ def rows(path):
     return pd.read_csv(path, comment="#")
 
 
-def profiled_marks(folder):
-    return rows(folder / "gradients_rank0.csv")
+def notes_of(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def cut(folder):
+    """Make a run one that did not end."""
+    (folder / "run.json").write_text(json.dumps(notes_of(folder) | {"complete": False}))
 
 
 def small():
@@ -52,11 +55,16 @@ def small():
     return Workload(model, [batch], nn.functional.cross_entropy, about={"answer": 42})
 
 
+ASKED = {"iterations": 3, "hooked": 4, "profiled": 2}
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("capture") / "alone"
-    on_cpu = Workers()
-    return record(small(), folder, iterations=3, hooked=4, profiled=2, workers=on_cpu)
+    work = small()
+    record(work, folder, **ASKED, workers=Workers())  # on the CPU
+    assert not any(p._post_accumulate_grad_hooks for p in work.model.parameters())
+    return folder
 
 
 def on_no_device(make):
@@ -122,18 +130,9 @@ def test_the_whole_input_has_the_models_own_size():
 
 def test_one_process_writes_a_complete_run_folder(alone):
     names = sorted(path.name for path in alone.iterdir())
-    assert names == [
-        "gradients.csv",
-        "gradients_rank0.csv",
-        "iterations_rank0.csv",
-        "rank0.json.gz",
-        "ready_rank0.csv",
-        "run.json",
-    ]
-
-
-def test_run_json_tells_the_run_in_words_and_units(alone):
-    run = json.loads((alone / "run.json").read_text())
+    tables = ["gradients.csv", "gradients_rank0.csv", "iterations_rank0.csv"]
+    assert names == [*tables, "rank0.json.gz", "ready_rank0.csv", "run.json"]
+    run = notes_of(alone)
     assert run["world_size"] == run["n_nodes"] == 1 and run["complete"] is True
     assert (run["dtype"], run["n_gradients"], run["answer"]) == ("float32", 4, 42)
     assert run["n_parameters"] == 8 * 16 + 16 + 16 * 4 + 4
@@ -142,15 +141,11 @@ def test_run_json_tells_the_run_in_words_and_units(alone):
     assert run["iteration_s"] == times.to_dict()
 
 
-def test_plain_iterations_and_those_with_hooks_take_turns(alone):
+def test_iterations_with_and_without_hooks_take_turns(alone):
     times = rows(alone / "iterations_rank0.csv")
     turns = ["plain", "hooks"] * 3 + ["hooks"] + ["profiled"] * 2
     assert times["kind"].tolist() == turns
     assert times["iteration"].tolist() == [*range(7), 2, 3]
-
-
-def test_parts_of_an_iteration_add_up_to_no_more_than_the_whole(alone):
-    times = rows(alone / "iterations_rank0.csv")
     parts = times[["data_s", "forward_s", "backward_s", "update_s"]]
     assert (parts >= 0).all(axis=None) and (times["backward_s"] > 0).all()
     assert (parts.sum(axis=1) <= times["iteration_s"]).all()
@@ -192,45 +187,30 @@ def accumulations(trace):
     return [e for e in trace["traceEvents"] if e["name"] == "torch::autograd::AccumulateGrad"]
 
 
-def test_hooks_see_every_gradient_once_an_iteration_in_the_traces_order(alone):
-    marks = profiled_marks(alone)
-    assert marks.groupby("iteration").size().to_dict() == {2: 4, 3: 4}
-    elements = [
-        torch.Size(e["args"]["Input Dims"][0]).numel() for e in accumulations(trace_of(alone))
-    ]
-    assert marks["nbytes"].tolist() == [4 * n for n in elements]
-
-
 def test_hooks_mark_their_gradients_inside_the_traces_operators(alone):
-    operators = pd.DataFrame(accumulations(trace_of(alone)))[["ts", "dur"]] / 1e6
-    table = pd.concat([profiled_marks(alone), operators], axis=1)
-    # Hooks count from backward's beginning, the trace from its own: one offset an iteration.
+    marks, found = rows(alone / "gradients_rank0.csv"), accumulations(trace_of(alone))
+    assert marks.groupby("iteration").size().to_dict() == {2: 4, 3: 4}
+    elements = [torch.Size(e["args"]["Input Dims"][0]).numel() for e in found]
+    assert marks["nbytes"].tolist() == [4 * n for n in elements]
+    table = pd.concat([marks, pd.DataFrame(found)[["ts", "dur"]] / 1e6], axis=1)
+    # Hooks count from backward's beginning, the trace from its own: one offset per iteration.
     least = (table["ts"] - table["ready_s"]).groupby(table["iteration"]).max()
     most = (table["ts"] + table["dur"] - table["ready_s"]).groupby(table["iteration"]).min()
     assert (least <= most + 2e-6).all()  # two clocks: torch's and Python's, us apart
 
 
-def test_a_profile_loads_as_a_run_with_its_gradients_and_iterations(alone):
+def test_a_profile_loads_as_a_run_and_its_trace_has_neither_host_nor_path(alone):
     run = load_run(alone)
     lost = run.ledger[~run.ledger["kept"] & (run.ledger["n_events"] > 0)]
     assert set(lost["what"]) <= {"ph s", "ph f", "ph M", "ph i"}  # events that take no time
-    marks = profiled_marks(alone).query("iteration == 2")
+    marks = rows(alone / "gradients_rank0.csv").query("iteration == 2")
     assert gradients(run)["nbytes"].tolist() == marks["nbytes"].tolist()
     assert iterations(run)["iteration"].tolist() == [2, 3]
     assert run.info["iteration_s"]["plain"][0] > 0
-
-
-def test_traces_hold_neither_host_nor_path(alone):
     trace = trace_of(alone)
     assert not {"host_name", "traceName"} & set(trace)
     assert os.uname().nodename not in {str(value) for value in trace.values()}
     assert str(alone) not in json.dumps(trace)
-
-
-def test_model_is_left_without_hooks(alone, tmp_path):
-    work = small()
-    record(work, tmp_path / "run", iterations=1, hooked=1, profiled=1)
-    assert not any(p._post_accumulate_grad_hooks for p in work.model.parameters())
 
 
 def test_frozen_parameters_are_no_gradients(tmp_path):
@@ -278,33 +258,45 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_complete_run_is_not_done_again(alone):
+def test_a_complete_run_is_not_done_again_and_others_are_refused(alone):
     before = contents(alone)
-    record(small(), alone, iterations=3, hooked=4, profiled=2)
+    record(small(), alone, **ASKED)
+    for changed, value in (
+        ({"iterations": 5}, "iterations 5"),
+        ({"workers": Workers(device=torch.device("meta"))}, "cpu"),
+        ({"workers": Workers(backend="gloo")}, "none"),
+    ):
+        text = refusal(lambda more=ASKED | changed: record(small(), alone, **more), str(alone))
+        assert value in text
     assert contents(alone) == before
 
 
 def test_a_run_that_was_cut_goes_on_where_it_ended(tmp_path):
-    folder = record(small(), tmp_path / "run", iterations=3, hooked=3, profiled=1)
-    before, times = contents(folder), rows(folder / "iterations_rank0.csv")
-    notes = json.loads(before["run.json"]) | {"complete": False}
-    (folder / "run.json").write_text(json.dumps(notes))
+    asked = {"iterations": 3, "hooked": 3, "profiled": 1}
+    folder = record(small(), tmp_path / "run", **asked)
+    names, times = set(contents(folder)), rows(folder / "iterations_rank0.csv")
+    cut(folder)
     (folder / "rank0.json.gz").unlink()
-    record(small(), folder, iterations=3, hooked=3, profiled=1)
+    record(small(), folder, **asked)
     again = rows(folder / "iterations_rank0.csv")
     assert again[:6].equals(times[:6]) and again["kind"].tolist() == times["kind"].tolist()
-    assert set(contents(folder)) == set(before)
-    assert json.loads((folder / "run.json").read_text())["complete"] is True
+    assert set(contents(folder)) == names
+    assert notes_of(folder)["complete"] is True
 
 
-def test_half_a_table_is_begun_again(tmp_path):
-    folder = record(small(), tmp_path / "run", iterations=3, profiled=0)
-    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
-    (folder / "run.json").write_text(json.dumps(notes))
+def test_half_a_table_is_begun_again_and_a_damaged_one_is_named(tmp_path):
+    asked = {"iterations": 3, "profiled": 0}
+    folder = record(small(), tmp_path / "run", **asked)
     table = folder / "iterations_rank0.csv"
+    whole = table.read_bytes()
+    cut(folder)
     table.write_text("\n".join(table.read_text().splitlines()[:-1]))
-    record(small(), folder, iterations=3, profiled=0)
+    record(small(), folder, **asked)
     assert rows(table)["iteration"].tolist() == [0, 1, 2]
+    for text in (b"a,b\n1,2\n", b"\0\n", b"\xff\n", whole.replace(b"plain,1,0.", b"plain,1,x.")):
+        cut(folder)
+        table.write_bytes(text)
+        refusal(lambda: record(small(), folder, **asked), "iterations_rank0.csv")
 
 
 def test_a_cut_row_of_a_table_is_left_out(tmp_path):
@@ -317,150 +309,45 @@ def test_a_cut_row_of_a_table_is_left_out(tmp_path):
     assert rows_of(path).to_dict("list") == {"a": ["1"], "b": ["0.500000000"]}
 
 
-def test_a_folder_of_other_settings_is_refused_and_names_the_first(alone):
-    with pytest.raises(
-        ValueError, match=r"holds a run with iterations 3, not 5: name a new folder"
-    ):
-        record(small(), alone, iterations=5, hooked=4, profiled=2)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"a,b\n1,2\n", "a column kind, got none.*is damaged"),
-        (b"\0\0\0\n", "a column kind, got none.*is damaged"),
-        (b"\xff\n", "can't decode byte 0xff.*is damaged"),
-        (None, "column data_s: expected finite numbers.*is damaged"),
-    ],
-)
-def test_a_damaged_table_is_named(tmp_path, text, said):
-    folder = record(small(), tmp_path / "run", iterations=2, profiled=0)
-    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
-    (folder / "run.json").write_text(json.dumps(notes))
-    table = folder / "iterations_rank0.csv"
-    table.write_bytes(text or table.read_bytes().replace(b"plain,1,0.", b"plain,1,x."))
-    with pytest.raises(ValueError, match=rf"iterations_rank0\.csv: .*{said}.*record it again"):
-        record(small(), folder, iterations=2, profiled=0)
-
-
-def test_a_folder_of_other_workers_is_refused(alone):
-    for workers, said in (
-        (Workers(device=torch.device("meta")), 'device "cpu", not "meta"'),
-        (Workers(backend="gloo"), 'backend "none", not "gloo"'),
-    ):
-        with pytest.raises(ValueError, match=f"holds a run with {said}"):
-            record(small(), alone, iterations=3, hooked=4, profiled=2, workers=workers)
-
-
 def test_a_run_cut_before_run_json_was_whole_is_begun_again(tmp_path):
     (tmp_path / "run.json.part").write_text('{"settings')
     assert not Folder(tmp_path, {}, Workers()).complete
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-@pytest.mark.parametrize("at", ["file/run", "file", "n" * 300])
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path, at):
+@pytest.mark.parametrize("at", ["file/run", "file", "n" * 300, ""])
+def test_a_folder_that_cannot_be_made_or_has_other_files_is_refused(tmp_path, at):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match="cannot be|not an empty folder"):
-        Folder(tmp_path / at, {}, Workers())
-
-
-def test_a_folder_with_other_files_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="not an empty folder, nor one of a run to go on with"):
-        Folder(tmp_path, {}, Workers())
-    assert contents(tmp_path) == {"notes.txt": b"mine"}
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"iterations": 0}, "iterations: expected a whole number from 1 up, got 0"),
-        ({"hooked": -1}, "hooked: expected a whole number from 0 up, got -1"),
-        ({"profiled": 1.5}, "profiled: expected a whole number from 0 up, got 1.5"),
-    ],
-)
-def test_a_run_without_iterations_is_refused(tmp_path, options, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        record(small(), tmp_path / "run", **options)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_model_with_nothing_to_train_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no parameter that requires a gradient"):
-        record(Workload(nn.ReLU(), [], nn.functional.mse_loss), tmp_path / "run")
-
-
-def test_batches_that_are_empty_are_refused(tmp_path):
-    work = Workload(nn.Linear(1, 1), [], nn.functional.mse_loss)
-    with pytest.raises(ValueError, match=r"\(inputs, targets\) without end or anew.*got 0 in all"):
-        record(work, tmp_path / "run")
-
-
-def test_a_generator_that_ends_is_refused(tmp_path):
-    once = iter([(torch.ones(1, 1), torch.ones(1, 1))] * 3)
-    with pytest.raises(ValueError, match="got 3 in all; a generator ends once"):
-        record(Workload(nn.Linear(1, 1), once, nn.functional.mse_loss), tmp_path / "run")
+    refusal(lambda: Folder(tmp_path / at, {}, Workers()), str(tmp_path / at))
+    assert contents(tmp_path) == {"file": b"mine"}
 
 
 X, Y = torch.ones(2, 1), torch.zeros(2, 1)
 
 
-@pytest.mark.parametrize(
-    ("batch", "said"),
-    [
-        (torch.ones(2, 1), "got Tensor"),  # which would pass for two
-        ((X, Y, Y), "got tuple of 3"),
-        ([X], "got list of 1"),
-        ({"x": X, "y": Y}, "got dict"),
-    ],
-)
-def test_batches_that_are_no_pairs_are_refused(tmp_path, batch, said):
-    with pytest.raises(ValueError, match=rf"expected pairs \(inputs, targets\), {said}"):
-        record(Workload(nn.Linear(1, 1), [batch], nn.functional.mse_loss), tmp_path / "run")
+def linear(batches=((X, Y),), loss=nn.functional.mse_loss, model=None, **more):
+    return Workload(model or nn.Linear(1, 1), batches, loss, **more)
 
 
 @pytest.mark.parametrize(
-    ("loss", "said"),
+    ("make", "argument", "value"),
     [
-        (lambda found, _: found.flatten(), r"Tensor of shape \(2,\)"),
-        (lambda found, _: found.sum().detach(), r"Tensor of shape \(\)"),
-        (lambda found, _: 0.5, "0.5"),
+        (lambda: linear([torch.ones(2, 1)]), "batches", "Tensor"),  # which would pass for two
+        (lambda: linear([(X, Y, Y)]), "batches", "tuple of 3"),
+        (lambda: linear([[X]]), "batches", "list of 1"),
+        (lambda: linear([{"x": X, "y": Y}]), "batches", "dict"),
+        (lambda: linear([]), "batches", 0),
+        (lambda: linear(iter([(X, Y)] * 3)), "batches", 3),
+        (lambda: linear(loss=lambda found, _: found.flatten()), "loss", "shape (2,)"),
+        (lambda: linear(loss=lambda found, _: found.sum().detach()), "loss", "shape ()"),
+        (lambda: linear(loss=lambda found, _: 0.5), "loss", 0.5),
+        (lambda: linear(model=nn.ReLU()), "model", "none"),
+        (lambda: linear(model=nn.Embedding(3, 2, sparse=True)), "model", "sparse"),
+        (lambda: linear(about={"settings": "mine"}), "about", "settings"),
     ],
 )
-def test_a_loss_that_is_no_scalar_of_the_parameters_is_refused(tmp_path, loss, said):
-    with pytest.raises(ValueError, match=f"loss: expected a scalar tensor that depends.*{said}"):
-        record(Workload(nn.Linear(1, 1), [(X, Y)], loss), tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"model": nn.Linear}, "model: expected a torch.nn.Module, got the class Linear"),
-        ({"batches": 5}, "batches: expected an iterable, got 5"),
-        ({"loss": None}, "loss: expected a function of outputs and targets, got None"),
-        ({"optimizer": torch.optim.SGD}, "optimizer: expected one without closure"),
-        (
-            {"optimizer": torch.optim.LBFGS([torch.ones(1)])},
-            "optimizer: expected one without closure",
-        ),
-        ({"about": {"loss": torch.ones(1)}}, "about: expected a dict that JSON takes whole"),
-        ({"about": {"loss": math.nan}}, "about: expected a dict that JSON takes whole"),
-        ({"about": "mine"}, "about: expected a dict that JSON takes whole, got 'mine'"),
-    ],
-)
-def test_what_is_no_workload_is_refused_when_it_is_made(changed, said):
-    parts = {"model": nn.Linear(1, 1), "batches": [(X, Y)], "loss": nn.functional.mse_loss}
-    with pytest.raises(ValueError, match=f"Workload {said}"):
-        Workload(**(parts | changed))
-
-
-def test_run_json_keeps_its_own_words(tmp_path):
-    work = Workload(nn.Linear(1, 1), [(X, Y)], nn.functional.mse_loss, about={"settings": "mine"})
-    with pytest.raises(ValueError, match="about: settings is a word of run.json's own"):
-        record(work, tmp_path / "run")
-    with pytest.raises(ValueError, match="settings: expected what JSON takes"):
-        record(small(), tmp_path / "other", settings={"path": tmp_path})
+def test_what_cannot_be_trained_is_refused(tmp_path, make, argument, value):
+    refusal(lambda: record(make(), tmp_path / "run"), argument, value)
 
 
 def test_settings_are_the_same_after_json(tmp_path):
@@ -470,7 +357,7 @@ def test_settings_are_the_same_after_json(tmp_path):
 
 
 class Parts(nn.Module):
-    """Layers by names that a table must quote, and one that no loss depends on."""
+    """Layers with names that a table must quote, and one that no loss depends on."""
 
     def __init__(self):
         super().__init__()
@@ -482,28 +369,20 @@ class Parts(nn.Module):
 
 
 def test_parameters_without_a_gradient_come_last_and_names_are_kept(tmp_path):
-    work = Workload(Parts(), [(X, Y)], nn.functional.mse_loss)
-    folder = record(work, tmp_path / "run", iterations=1, hooked=2, profiled=0)
+    work, asked = linear(model=Parts()), {"iterations": 2, "hooked": 2, "profiled": 1}
+    folder = record(work, tmp_path / "run", **asked)
     table = rows_of(folder / "gradients.csv", ("name", "nbytes", "ready_s"))
     assert set(table["name"]) == set(dict(work.model.named_parameters()))
     assert table["name"].tolist()[4:] == ["never.bias", "never.weight"]
+    assert table["nbytes"].tolist()[4:] == ["4", "12"]
     assert table["n_iterations"].tolist() == ["2"] * 4 + ["0"] * 2
     ready = table["ready_s"].astype(float)
     assert ready.is_monotonic_increasing and len(set(ready[3:])) == 1
-
-
-def test_half_a_run_whose_gradients_vary_goes_on_where_it_ended(tmp_path):
-    def made():
-        return Workload(Parts(), [(X, Y)], nn.functional.mse_loss)
-
-    asked = {"iterations": 2, "hooked": 2, "profiled": 1}
-    folder = record(made(), tmp_path / "run", **asked)
     times = (folder / "iterations_rank0.csv").read_text().splitlines()
-    notes = json.loads((folder / "run.json").read_text()) | {"complete": False}
-    (folder / "run.json").write_text(json.dumps(notes))
-    record(made(), folder, **asked)
+    cut(folder)
+    record(linear(model=Parts()), folder, **asked)
     again = (folder / "iterations_rank0.csv").read_text().splitlines()
-    assert again[:-1] == times[:-1]  # but for the one profiled
+    assert again[:-1] == times[:-1]  # except for the profiled one
 
 
 def test_a_parameter_added_on_the_way_is_refused(tmp_path):
@@ -514,69 +393,25 @@ def test_a_parameter_added_on_the_way_is_refused(tmp_path):
             model.more = nn.Parameter(torch.ones(1))
         return (found * model.more - targets).square().mean()
 
-    with pytest.raises(ValueError, match="more was added to it while it was trained"):
-        record(Workload(model, [(X, Y)], loss), tmp_path / "run", hooked=1)
-
-
-def test_sparse_gradients_are_refused(tmp_path):
-    work = Workload(nn.Embedding(3, 2, sparse=True), [(X, Y)], nn.functional.mse_loss)
-    with pytest.raises(ValueError, match="has sparse gradients; expected sparse=False"):
-        record(work, tmp_path / "run")
-
-
-def test_a_policy_of_one_worker_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="policy: one worker sends no messages; start 2 or more"):
-        record(small(), tmp_path / "run", policy=PerTensor())
-
-
-def test_a_sweep_by_one_worker_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="2 or more workers, got 1"):
-        sweep_collectives(tmp_path / "sweep")
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"ops": "all_reduce"}, "ops: expected several such as .*, got 'all_reduce'"),
-        ({"n_workers": 2}, "n_workers: expected several such as .*, got 2"),
-        ({"n_workers": [2.5]}, "n_workers: expected a whole number from 1 up, got 2.5"),
-        ({"n_workers": [4]}, "n_workers: expected 2 to 2, got 4"),
-        ({"smallest": 1024.0}, "smallest: expected a whole number from 4 up, got 1024"),
-        ({"smallest": 6}, "smallest a multiple of 4 bytes"),
-        ({"tight": math.nan}, "tight: expected finite numbers from 0 up, got nan"),
-        ({"seconds": -1}, "seconds: expected finite numbers from 0 up, got -1"),
-        ({"least": 0}, "least: expected a whole number from 1 up, got 0"),
-    ],
-)
-def test_a_sweep_that_cannot_be_is_refused(tmp_path, asked, said):
-    with pytest.raises(ValueError, match=said):
-        sweep_collectives(tmp_path / "sweep", workers=Workers(n_workers=2), **asked)
-    assert not (tmp_path / "sweep").exists()
+    work = linear(loss=loss, model=model)
+    refusal(lambda: record(work, tmp_path / "run", hooked=1), "model", "more")
 
 
 def test_batch_sizes_are_timed_once_and_fit(tmp_path):
     def make(batch):
         made.append(batch)
-        return workload("lstm", batch, small=True)
+        if batch > 16:
+            raise torch.OutOfMemoryError
+        return linear()
 
     made, path = [], tmp_path / "batches.csv"
     sweep_batches(make, [1, 4], path, iterations=3)
-    sweep_batches(make, [1, 4, 16], path, iterations=3)
-    assert made == [1, 4, 16]
+    sweep_batches(make, [64, 32, 1, 4, 16], path, iterations=3)
+    assert made == [1, 4, 16, 32]  # 64 does not fit either
     table = rows(path)
     assert table.groupby("batch").size().to_dict() == {1: 3, 4: 3, 16: 3}
     model = fit_batch_time(table.assign(seconds=0.01 + 0.002 * table["batch"])).model
     assert (model.fixed_s, model.per_sample_s) == pytest.approx((0.01, 0.002))
-
-
-def test_batch_sizes_that_do_not_fit_are_left_out(tmp_path):
-    def make(batch):
-        if batch > 2:
-            raise torch.OutOfMemoryError
-        return workload("lstm", batch, small=True)
-
-    path = sweep_batches(make, [4, 1, 2], tmp_path / "batches.csv", iterations=1)
-    assert rows(path)["batch"].tolist() == [1, 2]
 
 
 def test_policies_are_read_from_their_names():
@@ -584,18 +419,6 @@ def test_policies_are_read_from_their_names():
     assert policy_of("per-tensor") == (PerTensor(), None)
     assert policy_of("one-message") == (OneMessage(), None)
     assert policy_of("fixed:64") == (FixedBuffer(64 * 2**20), None)
-
-
-@pytest.mark.parametrize("text", ["horovod", "plan:", "ddp:25", ""])
-def test_an_unknown_policy_is_refused_with_those_there_are(text):
-    with pytest.raises(ValueError, match=r"per-tensor, one-message, fixed:<MiB> or plan:<file>"):
-        policy_of(text)
-
-
-@pytest.mark.parametrize("text", ["fixed", "fixed:big", "fixed:0", "fixed:nan", "fixed:inf"])
-def test_a_buffer_of_no_size_is_refused(text):
-    with pytest.raises(ValueError, match="expected"):
-        policy_of(text)
 
 
 def test_a_function_of_the_user_makes_the_workload(tmp_path, monkeypatch):
@@ -613,62 +436,63 @@ def test_a_function_of_the_user_makes_the_workload(tmp_path, monkeypatch):
     work = workload("mine:make", 7)
     assert work.about == {"batch_per_worker": 7}
     assert next(iter(work.batches))[0].shape == (7, 2)
-    with pytest.raises(ValueError, match=r"mine:nothing\(7\) returned 7; expected a workbench"):
-        workload("mine:nothing", 7)
-    for name in ("mine:none", "no_such_module:make"):
-        with pytest.raises(ValueError, match=f"no {name}.*Expected module:function"):
-            workload(name, 7)
-    for name in ("mine:two", "mine:value", "mine:"):
-        with pytest.raises(ValueError, match=f"model: {name} cannot be called with a batch size"):
-            workload(name, 7)
-    with pytest.raises(ValueError, match="they are of built-in models; mine:make has its own"):
-        workload("mine:make", 7, size=3)
+    for name in (
+        "mine:nothing",
+        "mine:none",
+        "no_such_module:make",
+        "mine:two",
+        "mine:value",
+        "mine:",
+    ):
+        refusal(lambda name=name: workload(name, 7), "model", name)
+    refusal(lambda: workload("mine:make", 7, size=3), "size", 3)
     with pytest.raises(ValueError, match="of the model"):  # its traceback helps its author
         main(["profile", "--model", "mine:failing", "--out", str(tmp_path / "run")])
 
 
-@pytest.mark.slow
-def test_the_command_profiles_a_model(tmp_path):
-    command = [sys.executable, "-m", "workbench.capture", *TINY, "--batches", "1,2"]
-    command += ["--label", "for a test", "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"wrote {tmp_path / 'run'}\n"
-    assert len(rows(tmp_path / "run" / "batches.csv")) == 4
-    assert len(rows(tmp_path / "run" / "gradients.csv")) == 11
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
+def test_the_command_profiles_a_model(tmp_path, capsys):
+    folder = tmp_path / "run"
+    main([*TINY, "--batches", "1,2", "--label", "for a test", "--out", str(folder)])
+    assert capsys.readouterr().out == f"wrote {folder}\n"
+    assert len(rows(folder / "batches.csv")) == 4
+    assert len(rows(folder / "gradients.csv")) == 11
+    run = notes_of(folder)
     assert run["settings"]["model"] == "lstm" and run["batch_per_worker"] == 2
     assert run["settings"]["label"] == "for a test"
+
+
+def train(*arguments, model="lstm"):
+    return ["train", "--model", model, "--out", "x", *arguments]
+
+
+PLAN = ["plan", "--profile", "x", "--collectives", "x", "--workers", "2", "--out", "y"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ([], "command"),
-        (["run", "--out", "x"], "invalid choice: 'run'"),
+        (["run", "--out", "x"], "'run'"),
         (["profile", "--out", "x"], "--model"),
-        (["profile", "--model", "resnet51", "--out", "x"], "resnet51"),
         (["profile", "--model", "resnet50"], "--out"),
-        (["train", "--model", "resnet50", "--batch", "0", "--out", "x"], "1 or more, got '0'"),
-        (["train", "--model", "lstm", "--iterations", "two", "--out", "x"], "got 'two'"),
-        (["train", "--model", "lstm", "--policy", "all", "--out", "x"], "fixed:<MiB>"),
-        ([*TINY, "--out", str(ROOT)], "not an empty folder"),
-        ([*TINY, "--out", str(ROOT / "LICENSE" / "x")], "cannot be made"),
-        ([*TINY, "--timeout", "nan", "--out", "x"], "above 0 up to 1e6, got 'nan'"),
-        (["train", "--model", "lstm", "--policy", "plan:none.json", "--out", "x"], "none.json"),
-        (["train", "--model", "lstm", "--how", "hooks", "--out", "x"], "ddp has its own"),
-        (["profile", "--model", "gpt2-small", "--size", "2000", "--out", "x"], "1 to 1024"),
-        (["profile", "--model", "gpt2-small", "--small", "--size", "33", "--out", "x"], "1 to 32"),
-        (["profile", "--model", "vgg16", "--small", "--size", "31", "--out", "x"], "32 or more"),
-        (["profile", "--model", "resnet50", "--small", "--batch", "1", "--out", "x"], "batch of 2"),
-        (["collectives", "--tight", "-1", "--out", "x"], "above 0 up to 1e6, got '-1'"),
-        (
-            ["plan", "--profile", "x", "--collectives", "x", "--workers", "2", "--out", "y"],
-            "no gradients.csv",
-        ),
-        (["collectives", "--out", "x"], "2 or more workers, got 1"),
-        (["collectives", "--workers", "2,b", "--out", "x"], "1 or more, got 'b'"),
-        ([*TINY, "--device", "cuda", "--out", "x"], "sees no GPU"),
+        (train(model="resnet51"), "resnet51"),
+        (train("--batch", "0"), "'0'"),
+        (train("--iterations", "two"), "'two'"),
+        (train("--policy", "all"), "fixed:<MiB>"),
+        (train("--policy", "plan:none.json"), "none.json"),
+        (train("--how", "hooks"), "--how"),
+        (train("--size", "2000", model="gpt2-small"), "1 to 1024"),
+        (train("--small", "--size", "33", model="gpt2-small"), "1 to 32"),
+        (train("--small", "--size", "31", model="vgg16"), "32 or more"),
+        (train("--small", "--batch", "1", model="resnet50"), "batch"),
+        ([*TINY, "--out", str(ROOT)], str(ROOT)),
+        ([*TINY, "--out", str(ROOT / "LICENSE" / "x")], "LICENSE"),
+        ([*TINY, "--timeout", "nan", "--out", "x"], "'nan'"),
+        ([*TINY, "--device", "cuda", "--out", "x"], "GPU"),
+        (["collectives", "--tight", "-1", "--out", "x"], "'-1'"),
+        (["collectives", "--workers", "2,b", "--out", "x"], "'b'"),
+        (["collectives", "--out", "x"], "workers: "),
+        (PLAN, "gradients.csv"),
     ],
 )
 def test_bad_arguments_give_one_message_and_exit_code_2(arguments, said, capsys):

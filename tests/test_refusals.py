@@ -5,11 +5,21 @@ before the first colon names the argument and whose text after it shows the valu
 free to improve. The checkers themselves are tested in test_checks.
 """
 
+import math
+from dataclasses import replace
+from pathlib import Path
+
 import pandas as pd
 import pytest
+import torch
 from conftest import refusal
 from explorers import OPTIONS, ten_gradients, timed
+from torch import nn
 
+from workbench import capture
+from workbench.capture.plans import policy_of
+from workbench.capture.training import Training
+from workbench.capture.workers import Workers
 from workbench.explore import (
     explore_fit,
     explore_fusion,
@@ -19,6 +29,7 @@ from workbench.explore import (
     explore_timeline,
     explore_whatif,
 )
+from workbench.fusion import PerTensor
 from workbench.timeline import predict
 from workbench.validation import cells, pollux, published
 
@@ -61,7 +72,51 @@ VALIDATION = [
     (lambda: published.published("nowhere"), "nowhere", "v100_backward_trace"),
 ]
 
-CAPTURE = []
+WORK = capture.Workload(nn.Linear(1, 1), [()], nn.functional.mse_loss)
+
+
+def sweep(**asked):
+    return lambda: capture.sweep_collectives("x", workers=Workers(n_workers=2), **asked)
+
+
+def work(**changed):
+    return lambda: replace(WORK, **changed)
+
+
+CAPTURE = [
+    (lambda: capture.record(5, "x"), "work", 5),
+    (lambda: capture.record(WORK, "x", iterations=0), "iterations", 0),
+    (lambda: capture.record(WORK, "x", hooked=-1), "hooked", -1),
+    (lambda: capture.record(WORK, "x", profiled=1.5), "profiled", 1.5),
+    (lambda: capture.record(WORK, "x", settings={"path": Path()}), "settings", "JSON"),
+    (lambda: Training(WORK, Workers(), PerTensor()), "policy", "PerTensor"),
+    (lambda: capture.sweep_batches(5, [0], "x"), "batches", 0),
+    (lambda: capture.time_wrapper(lambda: WORK, "x", iterations=0), "iterations", 0),
+    (lambda: capture.sweep_collectives("x"), "workers", 1),
+    (sweep(ops="all_reduce"), "ops", "all_reduce"),
+    (sweep(ops=["all"]), "ops", "all"),
+    (sweep(n_workers=2), "n_workers", 2),
+    (sweep(n_workers=[2.5]), "n_workers", 2.5),
+    (sweep(n_workers=[4]), "n_workers", 4),
+    (sweep(smallest=6), "smallest", 6),
+    (sweep(smallest=8, largest=4), "smallest", 8),
+    (sweep(tight=math.nan), "tight", math.nan),
+    (sweep(seconds=-1), "seconds", -1),
+    (sweep(least=0), "least", 0),
+    (work(model=nn.Linear), "model", nn.Linear),
+    (work(batches=5), "batches", 5),
+    (work(loss=None), "loss", None),
+    (work(optimizer=torch.optim.SGD), "optimizer", torch.optim.SGD),
+    (work(optimizer=torch.optim.LBFGS([torch.ones(1)])), "optimizer", "LBFGS"),
+    (work(about={"loss": torch.ones(1)}), "about", "dict"),
+    (work(about={"loss": math.nan}), "about", "dict"),
+    (work(about="mine"), "about", "mine"),
+    *(
+        (lambda text=text: policy_of(text), "policy", text.removeprefix("fixed:"))
+        for text in ("horovod", "plan:", "ddp:25", "", "fixed:big", "fixed:0", "fixed:nan")
+    ),
+    (lambda: capture.compared("x", "x", "runs"), "runs", "runs"),
+]
 
 FIGURES = []
 

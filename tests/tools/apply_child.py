@@ -1,7 +1,9 @@
-"""Ranks for test_apply: plans beside plain DDP, on gloo. python apply_child.py N_WORKERS OUT.json
+"""Ranks for test_apply: plans compared with DDP, on gloo.
 
-Each rank is forked, so that torch is imported once; OUT says for each check whether it held on
-every rank.
+    python apply_child.py N_WORKERS OUT.json MODEL,MODEL
+
+Each rank is forked, so torch is imported once; OUT has for each check whether it held on every
+rank.
 """
 
 import contextlib
@@ -19,14 +21,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workbench.capture import apply_plan, messages_of, workload
 from workbench.capture.hooks import trained
-from workbench.capture.workloads import MODELS
 from workbench.fusion import FixedBuffer, PerTensor, Plan
 
 EPS = 2**-23  # of float32
 
 
 class Branches(nn.Module):
-    """Some parameters are used by rank 0 alone, some by none; registered last to first."""
+    """Some parameters are used by rank 0 alone, some by no rank; registered last to first."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +42,7 @@ class Branches(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Parameters of float32 beside others of bfloat16."""
+    """Some parameters of float32, some of bfloat16."""
 
     def __init__(self):
         super().__init__()
@@ -59,9 +60,9 @@ def as_plan(messages):
 
 
 def train(model, batch, loss, iterations=2):
-    """Gradients of the last of some iterations, and the parameters and buffers after it.
+    """Return gradients of the last iteration, and the parameters and buffers after it.
 
-    Nothing is updated in the first, in which DDP does not send the messages that it sends later.
+    Nothing is updated in the first, in which DDP sends other messages than later.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for number in range(iterations + 1):
@@ -106,11 +107,11 @@ def model_checks(name, rank, n):
     # In other messages more than two workers' values are added up in another order.
     fresh = DistributedDataParallel(copy.deepcopy(work.model), bucket_cap_mb=0.02)
     a, b = (run(m, 0)[0] for m in (fresh, apply_plan(copy.deepcopy(work.model), FixedBuffer(9e3))))
-    lone = copy.deepcopy(work.model)
+    alone = copy.deepcopy(work.model)
     torch.manual_seed(0)
-    work.loss(lone(batch[0]), batch[1]).backward()
+    work.loss(alone(batch[0]), batch[1]).backward()
     within = []
-    for key, parameter in lone.named_parameters():
+    for key, parameter in alone.named_parameters():
         size = parameter.grad.abs()
         dist.all_reduce(size)
         within.append(((a[key] - b[key]).abs() <= (n - 1) * EPS / n * size).all().item())
@@ -163,7 +164,7 @@ def unused(rank):
     try:
         train(apply_plan(copy.deepcopy(model), PerTensor()), batch, loss)
     except ValueError as error:
-        yield str(error).startswith("never.weight: no gradient in this backward")
+        yield str(error).startswith("never.weight:")
 
 
 def mixed(rank):
@@ -187,7 +188,7 @@ def mixed(rank):
 
 
 def normalised(rank):
-    """Training and evaluation in turns, with statistics that are each worker's own until sent."""
+    """Training and evaluation in turns, with statistics that differ by worker until sent."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
     xs = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(rank))
@@ -226,7 +227,7 @@ class Failing(torch.autograd.Function):
 
 
 def interrupted(rank):
-    """A backward that fails while its first message, of 4 MB, is under way; then a whole one."""
+    """A backward that fails while its first message, of 4 MB, is being sent; then a whole one."""
     torch.manual_seed(0)
     first, last = nn.Linear(4, 1000), nn.Linear(1000, 1000)
     model = nn.Sequential(first, nn.Identity(), last)
@@ -266,12 +267,12 @@ def sub_worlds(rank):
         sum(each(x).square().mean() for each in models).backward()
     expected, *found = ([p.grad for p in each.module.parameters()] for each in models)
     yield all(all(map(torch.equal, each, expected)) for each in found)
-    lone = dist.new_group([0])
+    first = dist.new_group([0])
     try:
-        apply_plan(nn.Linear(2, 2), PerTensor(), group=lone)
+        apply_plan(nn.Linear(2, 2), PerTensor(), group=first)
         yield rank == 0
     except ValueError as error:
-        yield rank > 0 and "group: this worker is not in it" in str(error)
+        yield rank > 0 and str(error).startswith("group:")
 
 
 def other_parameters(rank):
@@ -281,14 +282,14 @@ def other_parameters(rank):
         try:
             apply_plan(other, PerTensor())
         except ValueError as error:
-            yield "rank 1 has other parameters or buffers than rank 0" in str(error)
+            yield str(error).startswith("module:") and "rank 1" in str(error)
 
 
-def rank_of(rank, n, store, out):
+def rank_of(rank, n, store, out, models):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=n, store=dist.FileStore(store, n))
     held = {}
-    for name in MODELS:
+    for name in models.split(","):
         held |= {f"{name}: {what}": held_ for what, held_ in model_checks(name, rank, n)}
     for check in (
         accumulation,
@@ -310,9 +311,11 @@ def rank_of(rank, n, store, out):
 
 
 if __name__ == "__main__":
-    n, out = int(sys.argv[1]), sys.argv[2]
+    n, out, models = int(sys.argv[1]), *sys.argv[2:]
     fork = multiprocessing.get_context("fork")
-    ranks = [fork.Process(target=rank_of, args=(r, n, out + ".store", out)) for r in range(n)]
+    ranks = [
+        fork.Process(target=rank_of, args=(r, n, out + ".store", out, models)) for r in range(n)
+    ]
     for each in ranks:
         each.start()
     for each in ranks:

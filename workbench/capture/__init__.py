@@ -1,4 +1,4 @@
-"""Record what a forecast needs on any cluster, apply the plan it gives, measure what that gains.
+"""Record what a forecast needs on any cluster, apply its plan, measure the gain.
 
     python -m workbench.capture profile --model resnet50 --batch 32 --out profile
     torchrun --standalone --nproc-per-node 8 -m workbench.capture collectives --out links
@@ -8,18 +8,18 @@
     python -m workbench.capture compare --profile profile --collectives links adaptive
 
     profile       one worker: when each gradient is ready, the parts of an iteration, batch sizes,
-                  and what DistributedDataParallel adds by itself
+                  and what DistributedDataParallel adds
     collectives   what a message costs, by size, collective and number of workers
-    plan          what every policy would take, the best plan, and other frameworks' settings
-    train         several workers with a fusion policy: iteration times, and a trace a rank
-    compare       such runs, as measured and as predicted of the messages they sent
+    plan          what each policy would take, the best plan, and other frameworks' settings
+    train         several workers with a fusion policy: iteration times, and one trace per rank
+    compare       such runs, as measured and as predicted for the messages they sent
 
-Each writes one folder (plan a file, compare a CSV if --out names one) with run.json beside its
-tables and traces, which `load_run` and `read_measurements` read. The same command again goes on
-where a run ended; one that is complete is left as it is. `record`, `sweep_collectives`,
-`apply_plan` and `compared` do the same inside a program of yours.
+Each writes one folder (plan a file, compare a CSV if --out names one) with run.json next to its
+tables and traces, which `load_run` and `read_measurements` read. The same command continues a run
+that was cut and leaves a complete one as it is. `record`, `sweep_collectives`, `apply_plan` and
+`compared` do the same inside your program.
 
-A model of your own is module:function, such as --model mine:make with mine.py in this folder:
+Your model is module:function, such as --model mine:make with mine.py in this folder:
 
     import torch
     from workbench.capture import Workload
@@ -29,20 +29,20 @@ A model of your own is module:function, such as --model mine:make with mine.py i
         batches = [(torch.randn(batch, 64), torch.randn(batch, 1))]  # or a DataLoader
         return Workload(model, batches, torch.nn.functional.mse_loss)
 
-Measure on machines that do nothing else, one run after another, and more than once: what changes
-between two runs looks like a gain.
+Measure on machines that do nothing else, one run after another, and more than once: a change of
+the machine between two runs looks like a gain.
 
-The backend is nccl where torch sees a GPU and gloo otherwise; --backend chooses, mpi too where
-torch is built with it. gloo has two threads, so that two of its messages may be under way at once,
-of which forecasts know nothing; NCCL sends one after another. When a worker gives no sign for
---timeout s, one of the others names it, all end, and what they have written stays.
+The backend is nccl if torch sees a GPU and gloo otherwise; --backend chooses, also mpi if torch is
+built with it. gloo has two threads, so two of its messages may be sent at once, which forecasts
+ignore; NCCL sends one after another. If a worker is silent for --timeout s, one of the others names
+it, all end, and the files written so far stay.
 
 Several nodes, with torchrun on each (node 0 has the address):
 
     torchrun --nnodes 2 --node-rank $NODE --nproc-per-node 8 --master-addr $NODE_0 \\
         --master-port 29500 -m workbench.capture train --model bert-base --out shared/ddp
 
-With SLURM, whose variables are read where torchrun's are not set:
+With SLURM, whose variables are read if torchrun's are not set:
 
     #!/bin/bash
     #SBATCH --nodes=4 --ntasks-per-node=8 --gpus-per-node=8 --time=00:30:00
@@ -55,8 +55,8 @@ With SLURM, whose variables are read where torchrun's are not set:
     done
     python -m workbench.capture compare --profile profile --collectives links ddp fixed plan
 
-Folders lie on a disk that all nodes share, or on one of each node's own, whose files then belong
-together. GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names the network where there are several.
+Folders are on a disk that all nodes share, or on each node's own disk; then collect their files in
+one folder. GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses among several networks.
 """
 
 from .apply import apply_plan, messages_of

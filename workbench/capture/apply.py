@@ -1,4 +1,4 @@
-"""From a plan to a training run: DistributedDataParallel, or hooks of our own, in its messages."""
+"""Apply a plan to training: DistributedDataParallel or our own hooks send its messages."""
 
 import inspect
 import warnings
@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..base.checks import check_callable, shown
+from ..base.checks import a_policy, checked, instance, one_of, require, shown
 from ..base.units import MIB
 from ..fusion import Plan
 from ..fusion.frameworks import cap_list
@@ -17,6 +17,11 @@ from .planned import Planned, is_planned
 from .plans import Messages, grouped, in_order, table_of
 
 
+@checked(
+    module=instance(nn.Module, "a torch.nn.Module"),
+    plan=a_policy,
+    how=one_of(["auto", "ddp", "hooks"]),
+)
 def apply_plan(
     module: nn.Module,
     plan,
@@ -33,56 +38,44 @@ def apply_plan(
     ----------
     module : on its device, not wrapped; in a process group
     plan : what optimal_fusion returns, or any policy such as FixedBuffer(64 * MIB)
-    gradients : the GRADIENTS the plan was made for, or just their names in that order. Where not
-        given, the order is that of the first backward, whose gradients all travel at its end; a
-        policy may then group by sizes alone
+    gradients : the GRADIENTS the plan was made for, or just their names in that order. By default
+        the order is that of the first backward, whose gradients are all sent at its end; a policy
+        may then group by sizes alone
     group : of processes; all of them by default
     find_unused_parameters, broadcast_buffers : as in DistributedDataParallel. Messages with an
-        unused parameter leave when backward ends
+        unused parameter are sent when backward ends
     how : "ddp" is DistributedDataParallel with bucket_cap_mb_list (torch 2.13 or later), "hooks"
-        is Planned, "auto" the former where its rule makes exactly these messages of gradients that
-        get ready in the order given, and of one type of data, else the latter. In another order
-        DistributedDataParallel sends other messages, and warns of it once it has settled
+        is Planned. "auto" takes the former if its rule makes exactly these messages of gradients
+        that get ready in the order given and have one type of data, otherwise the latter. In
+        another order DistributedDataParallel sends other messages, and warns once it has settled
 
-    The gradients are the means over workers. In fp32 they are DistributedDataParallel's to the
-    bit on two workers, whatever the plan, and on more where the messages are the same. Else gloo
-    and NCCL add up in an order that depends on a value's place in its message, and a mean may
+    The gradients are the means over workers. In fp32 they equal DistributedDataParallel's to the
+    bit on two workers with any plan, and on more workers if the messages are the same. Otherwise
+    gloo and NCCL add up in an order that depends on a value's place in its message, and a mean may
     differ by (n - 1) * eps / n * (sum over workers of the value's size), eps = 2**-23.
 
-    Raises ValueError for what cannot be sent so: a module wrapped already, with nothing to train,
-    of lazy, complex, sharded or sparse gradients, on several devices, different between workers;
-    for a plan of other gradients; and, of Planned in backward, for a parameter without a gradient
-    unless find_unused_parameters, for gradients that come after theirs were sent, in a second
+    Raises ValueError for a module that is wrapped already, has nothing to train, has lazy, complex,
+    sharded or sparse gradients, is on several devices or differs between workers; and for a plan of
+    other gradients. Backward of Planned raises it for a parameter without a gradient unless
+    find_unused_parameters is set, for gradients that come after theirs were sent, in a second
     backward of one forward or of reentrant checkpoints, and for parameters that were added,
     replaced, frozen or moved later.
     """
-    check_callable(plan, "plan", "Plan(counts=(2, 3))")
-    if how not in ("auto", "ddp", "hooks"):
-        raise ValueError(f'how: expected "auto", "ddp" or "hooks", got {shown(how)}')
     _check(module, group)
     _check_same(module, group)
     table = None if gradients is None else in_order(gradients, module)
     if isinstance(plan, Plan):
         plan(table_of(module, trained(module)))  # raises unless it covers them all
-    caps = None
     if how != "hooks" and table is not None and not find_unused_parameters:
         planned = grouped(plan, table)
-        caps = _caps(module, planned)
-    if caps:
-        device = next(iter(trained(module).values())).device
-        ids = [device] if device.type == "cuda" else None
-        options = {"process_group": group, "bucket_cap_mb_list": caps, "device_ids": ids}
-        if not broadcast_buffers:
-            options["broadcast_buffers"] = False
-        model = DistributedDataParallel(module, **options)
-        _watch_order(model, planned)
-        return model
-    if how == "ddp":
-        raise ValueError(
-            'how="ddp": bucket_cap_mb_list cannot make this plan here: it needs torch 2.13 or '
-            "later, the gradients in order, one type of data, messages that a limit can close, and "
-            'no unused parameters. Take how="hooks"'
-        )
+        if caps := _caps(module, planned):
+            # Not passed unless False: torch 2.13 warns of it.
+            options = {} if broadcast_buffers else {"broadcast_buffers": False}
+            model = in_ddp(module, process_group=group, bucket_cap_mb_list=caps, **options)
+            _watch_order(model, planned)
+            return model
+    expected = "a plan that bucket_cap_mb_list can make: " + _NEEDS
+    require(how != "ddp", "how", expected, found="another", do='Take how="hooks"')
     order = None if table is None else table["name"].astype(str).tolist()
 
     def messages(names: list[str]) -> Messages:
@@ -98,10 +91,24 @@ def apply_plan(
     )
 
 
+_NEEDS = (
+    "torch 2.13 or later, gradients in order, one type of data, messages that a limit can close, "
+    "no unused parameters"
+)
+
+
+def in_ddp(module: nn.Module, **options) -> DistributedDataParallel:
+    """Return the module in DistributedDataParallel, on its device."""
+    device = next(iter(trained(module).values())).device
+    return DistributedDataParallel(
+        module, device_ids=[device] if device.type == "cuda" else None, **options
+    )
+
+
 def messages_of(model: nn.Module) -> Messages:
     """Return the names in each message of a wrapped module, in the order they are sent.
 
-    Of a DistributedDataParallel they are final after the second iteration; [] for any other module.
+    Those of a DistributedDataParallel are final after the second iteration. [] for other modules.
     """
     if isinstance(model, Planned):
         return model.messages
@@ -113,7 +120,7 @@ def messages_of(model: nn.Module) -> Messages:
 
 
 def _caps(module: nn.Module, messages: Messages) -> list[float] | None:
-    """Return limits in MiB by which torch makes exactly these messages; None if there are none."""
+    """Return limits in MiB with which torch makes exactly these messages, or None."""
     found = trained(module)
     order = [name for message in messages for name in message]
     known = inspect.signature(DistributedDataParallel).parameters
@@ -127,7 +134,7 @@ def _caps(module: nn.Module, messages: Messages) -> list[float] | None:
 
 
 def _watch_order(model: DistributedDataParallel, messages: Messages) -> None:
-    """Warn once when the messages it settled on, in the order it saw, are not those planned."""
+    """Warn once if the messages it settled on, in the order it saw, are not those planned."""
 
     def look(wrapped: DistributedDataParallel, *_) -> None:
         if not wrapped._get_ddp_logging_data().get("has_rebuilt_buckets"):
@@ -136,9 +143,9 @@ def _watch_order(model: DistributedDataParallel, messages: Messages) -> None:
         found = messages_of(wrapped)
         if list(map(set, found)) != list(map(set, messages)):
             warnings.warn(
-                f"apply_plan: gradients get ready in another order than that of the plan, so "
-                f"{len(found)} other messages are sent than the {len(messages)} planned. Give the "
-                'gradients in the order that a profile of this model tells, or how="hooks"',
+                f"gradients: expected the order in which they get ready, got another; {len(found)} "
+                f"other messages are sent than the {len(messages)} planned. Take the order of a "
+                'profile of this model, or how="hooks"',
                 stacklevel=2,
             )
 
@@ -147,45 +154,30 @@ def _watch_order(model: DistributedDataParallel, messages: Messages) -> None:
 
 def _check(module: nn.Module, group) -> None:
     """Raise ValueError for a module that a plan cannot be applied to."""
-    if not (dist.is_available() and dist.is_initialized()):
-        raise ValueError(
-            "apply_plan: expected a process group, got none: start with torchrun and call "
-            "torch.distributed.init_process_group() first"
-        )
-    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
-        raise ValueError("group: this worker is not in it; apply the plan on its members alone")
-    if not isinstance(module, nn.Module):
-        raise ValueError(f"module: expected a torch.nn.Module, got {shown(module)}")
-    _check_bare(module)
-    check_trained(module, "module")
-    found = trained(module)
-    for name, parameter in found.items():
-        if parameter.is_complex() or hasattr(parameter, "device_mesh"):
-            kind = "complex" if parameter.is_complex() else "sharded (a DTensor)"
-            raise ValueError(f"module: {name} is {kind}, to which a plan cannot be applied")
-    devices = sorted({str(p.device) for p in found.values()})
-    if len(devices) > 1:
-        raise ValueError(f"module: expected one device, got {', '.join(devices)}")
-    for name, buffer in module.named_buffers():
-        if buffer.layout != torch.strided:
-            raise ValueError(f"module: buffer {name} is sparse, to which a plan cannot be applied")
-
-
-def _check_bare(module: nn.Module) -> None:
-    """Raise ValueError for a module whose gradients another wrapper sends, wholly or in part."""
-    if isinstance(module, Planned | DistributedDataParallel):
-        raise ValueError(f"module: expected it bare, got {shown(module)}; pass module.module")
+    started = dist.is_available() and dist.is_initialized()
+    do = "Start with torchrun and call torch.distributed.init_process_group()"
+    require(started, "group", "a process group", found="none", do=do)
+    outside = group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0
+    do = "Apply the plan on its members alone"
+    require(not outside, "group", "one with this worker", found="one without it", do=do)
     for name, part in module.named_modules():
-        if isinstance(part, Planned | DistributedDataParallel):
-            raise ValueError(
-                f"module: expected it bare, but its part {name} is {shown(part)} already"
-            )
+        wrapped = isinstance(part, Planned | DistributedDataParallel)
+        found, do = f"{shown(part)} {name}", "" if name else "Pass module.module"
+        require(not wrapped, "module", "no wrapper in or around it", found=found, do=do)
+    check_trained(module, "module")
     for name, parameter in trained(module).items():
-        if is_planned(parameter):
-            raise ValueError(
-                f"module: a plan is applied to {name} already. Drop what apply_plan returned for "
-                "it (del model) before you apply another"
-            )
+        do = "Drop what apply_plan returned before (del model)"
+        planned = is_planned(parameter)
+        require(not planned, "module", "no other plan", found=f"one applied to {name}", do=do)
+        kind = (
+            parameter.is_complex() and "complex" or hasattr(parameter, "device_mesh") and "sharded"
+        )
+        require(not kind, "module", "real, whole parameters", found=f"{name}, which is {kind}")
+    devices = sorted({str(p.device) for p in trained(module).values()})
+    require(len(devices) == 1, "module", "one device", found=", ".join(devices))
+    for name, buffer in module.named_buffers():
+        dense = buffer.layout == torch.strided
+        require(dense, "module", "dense buffers", found=f"{name}, which is sparse")
 
 
 def _check_same(module: nn.Module, group) -> None:
@@ -195,8 +187,6 @@ def _check_same(module: nn.Module, group) -> None:
     everyone = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, own, group=group)
     for rank, other in enumerate(everyone):
-        if other != everyone[0]:
-            raise ValueError(
-                f"module: rank {rank} has other parameters or buffers than rank 0 ({len(other)} "
-                f"and {len(everyone[0])}, or other shapes); expected the same on all workers"
-            )
+        found = f"others on rank {rank} than on rank 0"
+        same = other == everyone[0]
+        require(same, "module", "the same parameters and buffers on all workers", found=found)

@@ -1,4 +1,4 @@
-"""What messages cost: collectives of many sizes, timed between some or all workers."""
+"""Time collectives of many sizes between some or all workers."""
 
 import contextlib
 import itertools
@@ -9,35 +9,47 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 from tqdm.auto import tqdm
 
-from ..base.checks import count, numbers, shown
-from ..base.tables import rows_of
+from ..base.checks import checked, numbers, one_of, optional, require, whole
+from ..base.tables import MEASUREMENTS, rows_of
 from ..base.units import KIB, MIB
 from .folder import Folder, Table
 from .hooks import Clock
+from .machine import origin
 from .workers import Workers, current
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather")
-COLUMNS = (
-    "op",
-    "n_workers",
-    "n_nodes",
-    "nbytes",
-    "seconds",
-    "low_s",
-    "high_s",
-    "min_s",
-    "p90_s",
-    "repetitions",
-)
-_ROUND = 10  # repetitions between two looks at the interval
+_COLUMNS = (*MEASUREMENTS, "low_s", "high_s", "min_s", "p90_s", "repetitions")
+_ROUND = 10  # repetitions between two checks of the interval
 _MOST = 2000  # repetitions
 _FILE = "collectives.csv"
+_BYTES = whole(4)
+_UNITS = {
+    "collectives.csv": "nbytes in bytes; seconds (median), low_s and high_s (95 % interval of the "
+    "median), min_s and p90_s in s, of the slowest worker",
+    "load_average": "runnable processes over the minute before the run",
+}
 
 
+def _several(values, name: str) -> None:
+    """Raise ValueError for a text or a single value."""
+    ok = isinstance(values, Iterable) and not isinstance(values, str)
+    require(ok, name, "several values in a list", values)
+
+
+@checked(
+    ops=_several,
+    n_workers=optional(_several),
+    smallest=_BYTES,
+    largest=_BYTES,
+    tight=numbers,
+    seconds=numbers,
+    least=whole(),
+)
 def sweep_collectives(
     folder: str | Path,
     *,
@@ -55,37 +67,33 @@ def sweep_collectives(
 
     Parameters
     ----------
-    folder : gets collectives.csv and run.json; one with part of the rows is completed
+    folder : for collectives.csv and run.json; one with part of the rows is completed
     ops : of OPS
-    n_workers : sub-worlds, each of the first so many workers, nodes one after another; all workers
-        by default
-    smallest, largest : bytes of a message; of an all-gather what each worker has in the end, of a
-        reduce-scatter what each has in the beginning, as nccl-tests counts
-    tight : repeated until the 95 % interval of the median is within this share of it
-    seconds : or until so many s have gone by; then the next size
-    least : repetitions at least, however long they take: on slow networks large messages vary
-    label : what run.json says of the sweep
+    n_workers : sub-worlds of the first so many workers, nodes one after another; all workers by
+        default
+    smallest, largest : bytes of a message: what each worker has at the end of an all-gather, or at
+        the beginning of a reduce-scatter, as nccl-tests counts
+    tight : repeat until the 95 % interval of the median is within this share of it
+    seconds : or until so many s have passed; then comes the next size
+    least : least number of repetitions, however long they take: on slow networks large messages
+        vary
+    label : a note for run.json
     workers : those of the process group by default
 
-    A repetition's time is its slowest worker's, from a barrier to the call's return (on a GPU to
-    the end of the collective). Before the first, the message is sent twice to warm up. Columns:
+    A repetition's time is its slowest worker's, from a barrier to the return of the call (on a GPU
+    to the end of the collective). Each message is sent twice before to warm up. Columns:
     MEASUREMENTS with seconds (median), low_s and high_s (the interval's, by order statistics),
-    min_s, p90_s, repetitions. An op that the backend does not have is left out, and named in
-    run.json. Raises ValueError for less than two workers and arguments that make no sweep.
+    min_s, p90_s, repetitions. An op that the backend does not have is left out and named in
+    run.json.
     """
-    workers = workers or current()
-    each = [workers.n_workers] if n_workers is None else _listed(n_workers, "n_workers", "(2, 4)")
-    counts = sorted({count(n, "n_workers", 1) for n in each})
-    ops = list(dict.fromkeys(_listed(ops, "ops", '("all_reduce",)')))
-    smallest, largest = count(smallest, "smallest", 4), count(largest, "largest", 4)
-    tight, seconds = (
-        float(numbers(x, name)) for x, name in ((tight, "tight"), (seconds, "seconds"))
-    )
+    workers, ops = workers or current(), list(dict.fromkeys(ops))
+    counts = sorted(set([workers.n_workers] if n_workers is None else n_workers))
     _check(ops, counts, smallest, largest, workers)
+    smallest, largest, counts = int(smallest), int(largest), list(map(int, counts))
+    tight, seconds = float(tight), float(seconds)
     settings = {"command": "collectives", "label": label, "ops": ops, "workers": counts}
     settings |= {"smallest": smallest, "largest": largest, "tight": tight, "seconds": seconds}
-    settings |= {"least": count(least, "least", 1)}
-    out = Folder(folder, settings, workers)
+    out = Folder(folder, settings | {"least": int(least)}, workers)
     if out.complete:
         return out.path
     measure = _Measure(workers, counts, tight, seconds, least)
@@ -97,69 +105,64 @@ def sweep_collectives(
     return out.finish({"unavailable": missing, "units": _UNITS})
 
 
-_UNITS = {
-    "collectives.csv": "nbytes in bytes; seconds (median), low_s and high_s (95 % interval of the "
-    "median), min_s and p90_s in s, of the slowest worker",
-    "load_average": "runnable processes over the minute before the run",
-}
-
-
-def _listed(values, name: str, example: str) -> list:
-    """Return what an iterable holds, or raise ValueError for a text or a single value."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{name}: expected several such as {example}, got {shown(values)}")
-    return list(values)
+def _check(ops: list, counts: list, smallest: int, largest: int, workers: Workers) -> None:
+    do = "Start with torchrun --standalone --nproc-per-node 2 -m workbench.capture collectives ..."
+    require(workers.n_workers > 1, "workers", "2 or more", workers.n_workers, do)
+    ok = smallest <= largest and smallest % 4 == 0
+    require(ok, "smallest", f"a multiple of 4 bytes (float32) up to {largest}", smallest)
+    for op in ops:
+        one_of(OPS)(op, "ops")
+    for n in counts:
+        whole(2)(n, "n_workers")
+        require(n <= workers.n_workers, "n_workers", f"2 to {workers.n_workers}", n)
 
 
 def _whole(op: str, nbytes: int, n_workers: int) -> int:
-    """Return the bytes of a message of about so many that all workers can share alike."""
+    """Return about that many bytes, which all workers can share evenly."""
     each = 4 if op == "all_reduce" else 4 * n_workers  # float32
     return max(each, nbytes // each * each)
 
 
 def _sweep(out: Folder, cells: list, measure: "_Measure") -> None:
-    """Time the cells that the table does not have yet; rank 0 holds and writes the table."""
+    """Time the cells that the table does not have yet; rank 0 keeps the table."""
     first = out.workers.rank == 0
-    with _continued(out) if first else contextlib.nullcontext() as table:
-        done = _done(out.path / _FILE) if first else set()
+    before = rows_of(out.path / _FILE, _COLUMNS) if first else None
+    with _continued(out, before) if first else contextlib.nullcontext() as table:
+        key = ["n_workers", "op", "nbytes"]
+        done = set(before[key].itertuples(index=False, name=None)) if first else set()
         for cell in tqdm(cells, desc="messages", unit="message", disable=not first):
-            if out.workers.slowest([float(cell in done)])[0]:
+            if out.workers.slowest([float(tuple(map(str, cell)) in done)])[0]:
                 continue
             row = measure(*cell)
             if first:
                 table.add(row)
 
 
-def _continued(out: Folder) -> Table:
-    """Open the table with the whole rows it had; what is left of a cut one goes."""
-    path = out.path / _FILE
-    before = rows_of(path, COLUMNS)
+def _continued(out: Folder, before: pd.DataFrame) -> Table:
+    """Open the table with the complete rows it had."""
+    notes = out.notes
+    source, hardware = origin(notes, "collectives")
     comments = [
-        f"source: workbench.capture collectives, {out.notes['kind']}, {out.notes['date']}",
-        f"hardware: {out.notes['hardware']}; load average before: {out.notes['load_average']:.2f}",
-        f"software: {json.dumps(out.notes['software'])}; "
-        f"threads a worker: {out.notes['threads_per_worker']}",
+        source,
+        f"{hardware}; load average before: {notes['load_average']:.2f}",
+        f"software: {json.dumps(notes['software'])}; "
+        f"threads per worker: {notes['threads_per_worker']}",
         _UNITS["collectives.csv"],
     ]
-    return Table(path, COLUMNS, comments, before)
-
-
-def _done(path: Path) -> set[tuple]:
-    rows = rows_of(path, COLUMNS)
-    return {(int(row["n_workers"]), row["op"], int(row["nbytes"])) for _, row in rows.iterrows()}
+    return Table(out.path / _FILE, _COLUMNS, comments, before)
 
 
 class _Measure:
-    """Times one collective of one size between the first so many workers."""
+    """Times a collective of one size between the first so many workers."""
 
     def __init__(self, workers: Workers, counts: list[int], tight: float, seconds: float, least):
         self.workers, self.tight, self.seconds, self.least = workers, tight, seconds, least
         self.clock = Clock(workers.device)
-        # Every worker takes part in making every group, also those that are not in it.
+        # Every worker takes part in making every group, even if it is not in it.
         self.groups = {n: dist.new_group(list(range(n))) for n in counts}
 
     def available(self, op: str) -> bool:
-        """Return whether the backend has the collective, which all workers find out together."""
+        """Return whether the backend has the collective; all workers call this together."""
         try:
             self._call(op, _whole(op, 4, self.workers.n_workers), self.workers.n_workers, None)()
         except (RuntimeError, ValueError) as error:
@@ -181,20 +184,18 @@ class _Measure:
         return row
 
     def _times(self, once: Callable, group) -> list[float]:
-        """Return the slowest worker's times, sorted, of enough repetitions."""
+        """Return the slowest worker's times of enough repetitions, sorted."""
         began, times = time.perf_counter(), []
         once()
-        # All workers see the same numbers, so that all stop after the same repetition.
+        # All workers see the same numbers, so all stop after the same repetition.
         (estimate,) = self.workers.slowest([self._timed(once, group)], group)
         n = max(self.least, min(_ROUND, int(self.seconds / max(estimate, 1e-6))))
         while True:
             own = [self._timed(once, group) for _ in range(n)]
             *slowest, spent = self.workers.slowest([*own, time.perf_counter() - began], group)
             times = sorted(times + slowest)
-            low, high = interval(times)
-            narrow = len(times) >= _ROUND and high - low <= 2 * self.tight * statistics.median(
-                times
-            )
+            (low, high), widest = interval(times), 2 * self.tight * statistics.median(times)
+            narrow = len(times) >= _ROUND and high - low <= widest
             if narrow or spent > self.seconds or len(times) >= _MOST:
                 return times
 
@@ -207,12 +208,12 @@ class _Measure:
         return time.perf_counter() - began
 
     def _call(self, op: str, nbytes: int, n_workers: int, group) -> Callable:
-        """Return the collective as a call without arguments; zeros, whose sums never overflow."""
+        """Return the collective as a call without arguments; sums of zeros cannot overflow."""
         whole = torch.zeros(nbytes // 4, device=self.clock.device)
         if op == "all_reduce":
             return lambda: dist.all_reduce(whole, group=group)
         share = torch.zeros(nbytes // 4 // n_workers, device=self.clock.device)
-        # Renamed in torch 2.13; the old names warn there.
+        # Renamed in torch 2.13, where the old names warn.
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         if op == "reduce_scatter":
@@ -223,31 +224,13 @@ class _Measure:
 def interval(times: list[float]) -> tuple[float, float]:
     """Return the ends of the 95 % interval of the median of sorted times, by order statistics.
 
-    The k-th of n sorted times is below the median with the chance of k or more heads of n coins;
-    so ranks n / 2 -+ 0.98 sqrt(n), rounded outwards, hold it with 95 % or more (Conover,
-    Practical Nonparametric Statistics, section 3.2). Fewer than 6 times give the least and most.
+    The k-th of n sorted times is below the median with the probability of k or more heads in n
+    coin tosses; so ranks n / 2 -+ 0.98 sqrt(n), rounded outwards, contain it with 95 % or more
+    (Conover, Practical Nonparametric Statistics, section 3.2). With fewer than 6 times the ends
+    are the least and the largest.
     """
     n = len(times)
     reach = 1.96 / 2 * math.sqrt(n)
     low = max(0, math.floor(n / 2 - reach) - 1)
     high = min(n - 1, math.ceil(n / 2 + reach))
     return times[low], times[high]
-
-
-def _check(ops: list, counts: list[int], smallest: int, largest: int, workers: Workers) -> None:
-    if workers.n_workers < 2:
-        raise ValueError(
-            "a collective needs 2 or more workers, got 1: start with "
-            "torchrun --standalone --nproc-per-node 2 -m workbench.capture collectives ..."
-        )
-    if not 4 <= smallest <= largest or smallest % 4:
-        raise ValueError(
-            "sizes: expected 4 <= smallest <= largest, smallest a multiple of 4 bytes (float32), "
-            f"got {smallest} and {largest}"
-        )
-    for op in ops:
-        if op not in OPS:
-            raise ValueError(f"ops: expected {', '.join(OPS)}, got {shown(op)}")
-    for n in counts:
-        if not 2 <= n <= workers.n_workers:
-            raise ValueError(f"n_workers: expected 2 to {workers.n_workers}, got {n}")

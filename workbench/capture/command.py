@@ -1,8 +1,9 @@
-"""The command line: profile, collectives, plan, train, compare."""
+"""The command line of `python -m workbench.capture`: profile, collectives, plan, train, compare."""
 
 import argparse
 import hashlib
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ..whatif import recommend
 from .batches import sweep_batches
 from .collectives import OPS, sweep_collectives
 from .comparing import compared
-from .folder import written
+from .folder import write_text
 from .forecast import forecasts, recorded_scenario, untimed_workers
 from .plans import policy_of, write_plan
 from .recording import record
@@ -26,9 +27,9 @@ _ALONE = {"threads": 1, "backend": None, "device": "cpu", "timeout": 120.0}  # n
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; what is wrong with it is said once, and the exit code is 2.
+    """Run a command; a wrong argument gives one message and exit code 2.
 
-    An error of the model that is trained is raised as it is.
+    An error of the model that is trained is raised unchanged.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -66,11 +67,11 @@ def _profile(options: argparse.Namespace, workers: Workers) -> Path:
 def _train(options: argparse.Namespace, workers: Workers) -> Path:
     policy, order = policy_of(options.policy)
     if policy is None and options.how == "hooks":
-        raise ValueError("how: hooks send the messages of a plan, and ddp has its own; omit --how")
+        raise ValueError("how: expected auto or ddp with --policy ddp, got hooks. Omit --how")
     asked = {"policy": options.policy, "how": options.how}
     if order:
         asked["n_gradients_a_message"] = list(policy.counts)
-        # So that a run is not gone on with in the messages of another file of this name.
+        # So that a run is not continued in the messages of another file of this name.
         asked["names_sha256"] = hashlib.sha256("\n".join(order).encode()).hexdigest()[:16]
     return record(
         _make(options, workers)(options.batch),
@@ -86,25 +87,16 @@ def _train(options: argparse.Namespace, workers: Workers) -> Path:
 
 
 def _collectives(options: argparse.Namespace, workers: Workers) -> Path:
-    return sweep_collectives(
-        options.out,
-        ops=options.ops,
-        n_workers=options.workers,
-        smallest=options.smallest,
-        largest=options.largest,
-        tight=options.tight,
-        seconds=options.seconds,
-        least=options.least,
-        label=options.label,
-        workers=workers,
-    )
+    names = ("ops", "n_workers", "smallest", "largest", "tight", "seconds", "least", "label")
+    asked = {name: getattr(options, name) for name in names}
+    return sweep_collectives(options.out, **asked, workers=workers)
 
 
 def _plan(options: argparse.Namespace, workers: Workers) -> Path:
     check_alone(workers, "plan")
     scenario = recorded_scenario(options.profile, options.collectives, options.workers)
     best, table = forecasts(scenario)
-    # Before it prints: who reads may leave early, as head does.
+    # Before it prints: a reader of the output may leave early, as head does.
     path = write_plan(options.out, best.fusion, scenario.gradients)
     if why := untimed_workers(scenario):
         print(why)
@@ -119,13 +111,13 @@ def _compare(options: argparse.Namespace, workers: Workers) -> Path | None:
     check_alone(workers, "compare")
     table = compared(options.profile, options.collectives, options.runs)
     if options.out:
-        written(options.out, table.to_csv(index=False))
+        write_text(options.out, table.to_csv(index=False))
     print(table.to_string(index=False, float_format="%.4f"))
     return options.out
 
 
 def _make(options: argparse.Namespace, workers: Workers) -> partial:
-    """Return batch -> Workload; each worker's data are its own, the model is rank 0's."""
+    """Return batch -> Workload; each worker has its own data and rank 0's model."""
     chosen = {"small": options.small, "size": options.size, "seed": workers.rank}
     return partial(workload, options.model, **chosen)
 
@@ -142,75 +134,72 @@ def _parser() -> argparse.ArgumentParser:
         "workbench.capture", description="Record a training run and the price of its messages."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    profile = commands.add_parser("profile", help="one worker: when each gradient is ready")
-    profile.add_argument("--batches", type=_numbers, default=[], help="batch sizes, such as 1,2,4")
-    train = commands.add_parser("train", help="several workers with a fusion policy")
+
+    def add(name: str, run: Callable, words: str, *parents, **defaults) -> Callable:
+        command = commands.add_parser(name, help=words, parents=[each() for each in parents])
+        command.set_defaults(run=run, **defaults)
+        return command.add_argument
+
+    option = add("profile", _profile, "one worker: when each gradient is ready", _work, _run)
+    option("--iterations", type=_positive, default=20, help="iterations timed")
+    option("--batches", type=_numbers, default=[], help="batch sizes, such as 1,2,4")
+    option = add("train", _train, "several workers with a fusion policy", _work, _run)
+    option("--iterations", type=_positive, default=50, help="iterations timed")
     policies = "ddp, per-tensor, one-message, fixed:<MiB> or plan:<file>"
-    train.add_argument("--policy", default="ddp", help=policies)
-    train.add_argument("--how", choices=["auto", "ddp", "hooks"], default="auto")
-    for command, run, iterations in ((profile, _profile, 20), (train, _train, 50)):
-        command.set_defaults(run=run)
-        _add_workload(command, iterations)
-    collectives = commands.add_parser("collectives", help="time collectives of doubling sizes")
-    collectives.set_defaults(run=_collectives)
-    collectives.add_argument("--ops", type=_words, default=["all_reduce"], help=",".join(OPS))
-    collectives.add_argument("--workers", type=_numbers, help="sub-worlds, such as 2,4,8")
-    collectives.add_argument("--smallest", type=_positive, default=KIB, help="bytes")
-    collectives.add_argument("--largest", type=_positive, default=64 * MIB, help="bytes")
+    option("--policy", default="ddp", help=policies)
+    option("--how", choices=["auto", "ddp", "hooks"], default="auto")
+    option = add("collectives", _collectives, "time collectives of doubling sizes", _run)
+    option("--ops", type=_words, default=["all_reduce"], help=",".join(OPS))
+    sub_worlds = "sub-worlds, such as 2,4,8"
+    option("--workers", type=_numbers, dest="n_workers", metavar="WORKERS", help=sub_worlds)
+    option("--smallest", type=_positive, default=KIB, help="bytes")
+    option("--largest", type=_positive, default=64 * MIB, help="bytes")
     tight = "repeat until the interval of the median is within this share of it"
-    collectives.add_argument("--tight", type=_number, default=0.05, help=tight)
-    collectives.add_argument("--seconds", type=_number, default=1.5, help="or for so many s")
-    least = "but so many times at least"
-    collectives.add_argument("--least", type=_positive, default=3, help=least)
-    for command in (profile, train, collectives):
-        command.add_argument("--out", required=True, help="folder: new, or to go on with")
-        command.add_argument("--label", default="", help="what run.json is to say of this run")
-        _add_common(command)
-    _add_plan(commands.add_parser("plan", help="the best plan of messages from what was recorded"))
-    _add_compare(commands.add_parser("compare", help="runs measured beside what was predicted"))
+    option("--tight", type=_number, default=0.05, help=tight)
+    option("--seconds", type=_number, default=1.5, help="or for so many s")
+    option("--least", type=_positive, default=3, help="but at least so many times")
+    option = add("plan", _plan, "the best plan of messages from recordings", _recorded, **_ALONE)
+    option("--workers", type=_positive, required=True, help="to plan for")
+    option("--out", required=True, help="file for --policy plan:<file>")
+    option = add("compare", _compare, "measured and predicted iterations", _recorded, **_ALONE)
+    option("runs", nargs="+", type=Path, help="folders that train wrote")
+    option("--out", type=Path, help="CSV for the table")
     return parser
 
 
-def _add_plan(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(run=_plan)
-    command.add_argument("--profile", required=True, help="folder that profile wrote")
-    command.add_argument("--collectives", required=True, help="folder that collectives wrote")
-    command.add_argument("--workers", type=_positive, required=True, help="to plan for")
-    command.add_argument("--out", required=True, help="file for --policy plan:<file>")
-    command.set_defaults(**_ALONE)
+def _recorded() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--profile", required=True, help="folder that profile wrote")
+    options.add_argument("--collectives", required=True, help="folder that collectives wrote")
+    return options
 
 
-def _add_compare(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(run=_compare)
-    command.add_argument("runs", nargs="+", type=Path, help="folders that train wrote")
-    command.add_argument("--profile", required=True, help="folder that profile wrote")
-    command.add_argument("--collectives", required=True, help="folder that collectives wrote")
-    command.add_argument("--out", type=Path, help="CSV for the table")
-    command.set_defaults(**_ALONE)
-
-
-def _add_workload(command: argparse.ArgumentParser, iterations: int) -> None:
+def _work() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
     models = f"{', '.join(MODELS)}, or module:function"
-    command.add_argument("--model", required=True, help=models)
-    command.add_argument("--small", action="store_true", help="the model at a size for tests")
-    command.add_argument("--size", type=_positive, help="pixels a side, or tokens of a sequence")
-    command.add_argument("--batch", type=_positive, default=4, help="samples a worker")
-    timed, profiled = "iterations timed", "iterations profiled"
-    command.add_argument("--iterations", type=_positive, default=iterations, help=timed)
-    command.add_argument("--profiled", type=_whole, default=3, help=profiled)
+    options.add_argument("--model", required=True, help=models)
+    options.add_argument("--small", action="store_true", help="the model at a size for tests")
+    options.add_argument("--size", type=_positive, help="pixels per side, or tokens of a sequence")
+    options.add_argument("--batch", type=_positive, default=4, help="samples per worker")
+    options.add_argument("--profiled", type=_whole, default=3, help="iterations profiled")
+    return options
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threads", type=_positive, default=1, help="CPU threads a worker")
-    command.add_argument("--backend", choices=["nccl", "gloo", "mpi"])
-    command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+def _run() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--out", required=True, help="folder: new, or to go on with")
+    options.add_argument("--label", default="", help="a note for run.json")
+    options.add_argument("--threads", type=_positive, default=1, help="CPU threads per worker")
+    options.add_argument("--backend", choices=["nccl", "gloo", "mpi"])
+    options.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     silent = "s without a sign of a worker until the others end"
-    command.add_argument("--timeout", type=_number, default=120.0, help=silent)
+    options.add_argument("--timeout", type=_number, default=120.0, help=silent)
+    return options
 
 
 def _whole(text: str, least: int = 0) -> int:
     if not text.isdecimal() or int(text) < least:
-        expected = f"expected a whole number of {least} or more"
+        expected = f"expected a whole number from {least} up"
         raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
     return int(text)
 

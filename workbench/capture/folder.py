@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it is complete, so that a run goes on where it ended."""
+"""The folder of a run: its files are always complete, so a run continues where it ended."""
 
 import csv
 import errno
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from ..base.checks import require
 from .machine import machine
 from .workers import Workers
 
@@ -16,16 +17,16 @@ _PART = "run.json.part"
 
 
 class Folder:
-    """A run's folder: run.json, which says what was asked and where, and the run's own files.
+    """A run's folder: run.json, which has the settings and the machine, and the run's own files.
 
     path : new, empty, or of a run with the same settings that has not ended; every worker writes
-        its own files, on a disk of its own or one that all share
-    settings : what was asked, as JSON takes it, for run.json; a folder of other settings, or of
-        another number of workers, device or backend, is refused
+        its own files, on its own disk or a shared one
+    settings : what was asked, for run.json, as values of JSON
 
-    .complete says that nothing is left to do; .notes is what run.json says.
+    .complete is True if nothing is left to do; .notes is the content of run.json.
 
-    Raises ValueError, on every worker, for a path that is no such folder.
+    Raises ValueError, on every worker, for any other path: also for a folder of other settings, or
+    of another number of workers, device or backend.
     """
 
     def __init__(self, path: str | Path, settings: dict, workers: Workers):
@@ -33,12 +34,13 @@ class Folder:
         try:
             settings = json.loads(json.dumps(settings))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"settings: expected what JSON takes: {error}") from None
-        found = _opened(self.path, settings, workers) if workers.rank == 0 else None
-        found = _of_rank_0(found, workers)
-        if isinstance(found, str):
-            raise ValueError(found)
-        self.complete = found.get("complete", False)
+            require(False, "settings", "values of JSON", found=str(error))
+        found = [_opened(self.path, settings, workers) if workers.rank == 0 else None]
+        if workers.n_workers > 1:
+            dist.broadcast_object_list(found, 0, device=workers.device)
+        if isinstance(found[0], str):
+            raise ValueError(found[0])
+        self.complete = found[0].get("complete", False)
         if not self.complete:
             self.notes = {"settings": settings} | machine(workers) | {"complete": False}
             try:
@@ -48,7 +50,7 @@ class Folder:
             self._write_notes()
 
     def finish(self, notes: dict) -> Path:
-        """Add to run.json what came out, and that the run is complete."""
+        """Add the results to run.json, and that the run is complete."""
         self.notes |= notes | {"complete": True}
         self.workers.meet()
         self._write_notes()
@@ -57,7 +59,7 @@ class Folder:
     def _write_notes(self) -> None:
         if self.workers.rank == 0:
             part = self.path / _PART
-            written(part, json.dumps(self.notes, indent=2) + "\n")
+            write_text(part, json.dumps(self.notes, indent=2) + "\n")
             os.replace(part, self.path / "run.json")
 
 
@@ -74,38 +76,26 @@ def _opened(path: Path, settings: dict, workers: Workers) -> dict | str:
         notes = None
     if notes is None:
         # A run that was cut before it wrote run.json has left its part.
-        if path.exists() and not (
-            path.is_dir() and {each.name for each in path.iterdir()} <= {_PART}
-        ):
-            return f"{path} is not an empty folder, nor one of a run to go on with: name a new one"
-        return {}
-    asked = settings | {
-        "world_size": workers.n_workers,
-        "device": workers.device.type,
-        "backend": workers.backend,
-    }
-    for name, value in asked.items():
-        found = before.get(name) if name in settings else notes.get(name)
-        if found != value:
-            return (
-                f"{path} holds a run with {name} {json.dumps(found)}, not {json.dumps(value)}: "
-                "name a new folder, or ask for the same to go on with it"
-            )
+        new = not path.exists() or path.is_dir() and {p.name for p in path.iterdir()} <= {_PART}
+        expected = f"{path}: expected an empty folder or one of a run to go on with, got another"
+        return {} if new else f"{expected}. Name a new one"
+    known = {name: before.get(name) for name in settings}
+    known |= {name: notes.get(name) for name in ("world_size", "device", "backend")}
+    here = {"world_size": workers.n_workers, "device": workers.device.type}
+    for name, value in (settings | here | {"backend": workers.backend}).items():
+        if known[name] != value:
+            expected = f"{path}: expected a run with {name} {json.dumps(value)}"
+            do = "Name a new folder, or ask for the same to go on with it"
+            return f"{expected}, got one with {json.dumps(known[name])}. {do}"
     return notes
 
 
-def _of_rank_0(value, workers: Workers):
-    if workers.n_workers < 2:
-        return value
-    said = [value]
-    dist.broadcast_object_list(said, 0, device=workers.device)
-    return said[0]
-
-
 class Table:
-    """A CSV that grows by a row at a time, each on the disk before the next is made.
+    """A CSV that grows by one row at a time, each on disk before the next is made.
 
-    path : of the file; columns : its header; comments : lines above it, the source first
+    path : of the file
+    columns : its header
+    comments : lines above it, the source first
     before : rows to begin with, such as rows_of(path)
     """
 
@@ -118,10 +108,10 @@ class Table:
         if before is not None:
             self._writer.writerows(before.itertuples(index=False))
         self._file.flush()
-        os.replace(part, path)  # the file stays open: what follows is written to its new name
+        os.replace(part, path)  # the open file gets its new name
 
     def add(self, row: Iterable) -> None:
-        """Write one row; s to the ns."""
+        """Write one row; floats (s) to the ns."""
         self._writer.writerow([f"{x:.9f}" if isinstance(x, float) else x for x in row])
         self._file.flush()
 
@@ -132,8 +122,8 @@ class Table:
         self._file.close()
 
 
-def written(path: str | Path, text: str) -> Path:
-    """Write a text file and return its path, or raise ValueError where that cannot be."""
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file and return its path, or raise ValueError if it cannot be written."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""When each gradient is ready: marks set by post-accumulate hooks."""
+"""Parameters that are trained, and hooks that record when each gradient is ready."""
 
 import contextlib
 import time
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+
+from ..base.checks import require
 
 
 class Clock:
@@ -15,7 +17,7 @@ class Clock:
         self.device = device
 
     def mark(self):
-        """Return a mark: now on the host, or once the GPU has done what it was given so far."""
+        """Return a mark: now on the host, or when the GPU has finished the work queued so far."""
         if self.device.type != "cuda":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -23,12 +25,12 @@ class Clock:
         return event
 
     def wait(self) -> None:
-        """Return when the device has done all it was given, so that marks can be read."""
+        """Wait until the device has finished all queued work, so that marks can be read."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def between(self, first, last) -> float:
-        """Return the s from one mark to another."""
+        """Return the seconds from one mark to another."""
         if self.device.type != "cuda":
             return last - first
         return first.elapsed_time(last) / 1e3  # elapsed_time is in ms
@@ -36,10 +38,10 @@ class Clock:
 
 @contextlib.contextmanager
 def ready_marks(model: nn.Module, clock: Clock) -> Iterator[list]:
-    """Yield a list to which each gradient's name and mark is added once it is accumulated.
+    """Yield a list that gets each gradient's name and mark when it is accumulated.
 
-    A hook costs the host a mark, about 1 us (on a GPU an event, recorded on the stream backward
-    runs on); the model has no hooks left afterwards.
+    A hook costs the host a mark, about 1 us (on a GPU an event, recorded on the stream of
+    backward); the hooks are removed afterwards.
     """
     marks: list = []
 
@@ -58,24 +60,22 @@ def ready_marks(model: nn.Module, clock: Clock) -> Iterator[list]:
 
 
 def check_trained(model: nn.Module, what: str = "model") -> None:
-    """Raise ValueError for a model without gradients, or with some of unknown or varying size."""
-    if not trained(model):
-        raise ValueError(f"{what}: it has no parameter that requires a gradient: nothing to train")
+    """Raise ValueError unless the model has gradients, all of known and constant size."""
+    require(trained(model), what, "a parameter that requires a gradient", found="none")
     for name, parameter in trained(model).items():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise ValueError(f"{what}: {name} is not initialised; run a forward first")
-        if parameter.is_meta:
-            raise ValueError(f"{what}: {name} is on no device (meta); make it on one")
+        lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
+        require(not lazy, what, "initialised parameters", found=name, do="Run a forward first")
+        require(not parameter.is_meta, what, "parameters on a device", found=f"{name} on meta")
     for name, part in model.named_modules():
-        if getattr(part, "sparse", False) is True:
-            raise ValueError(f"{what}: {name} has sparse gradients; expected sparse=False")
+        sparse = getattr(part, "sparse", False) is True
+        require(not sparse, what, "dense gradients (sparse=False)", found=f"sparse ones of {name}")
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters of a bare model that get a gradient, by name."""
+    """Return the parameters of an unwrapped model that get a gradient, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def sizes(model: nn.Module) -> dict[str, int]:
-    """Return the bytes of each gradient, by name in order of registration."""
+    """Return the bytes of each gradient by name, in order of registration."""
     return {name: p.numel() * p.element_size() for name, p in trained(model).items()}

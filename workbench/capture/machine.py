@@ -1,4 +1,4 @@
-"""What a run says of the machine it ran on: hardware, software, date, in words."""
+"""The machine of a run in words: hardware, software, date."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from .workers import Workers
 
 
 def machine(workers: Workers) -> dict:
-    """Return what run.json says of where a run took place; the host's name is not in it."""
+    """Return what run.json says about the machine of a run, without the name of the host."""
     cuda = workers.device.type == "cuda"
     where = "GPU run" if cuda else "CPU run, no GPU: times are not those of a GPU cluster"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -35,6 +35,12 @@ def machine(workers: Workers) -> dict:
         "threads_per_worker": torch.get_num_threads(),
         "load_average": os.getloadavg()[0],
     }
+
+
+def origin(notes: dict, command: str) -> list[str]:
+    """Return the first comments of a table: what wrote it, when, and on which hardware."""
+    source = f"source: workbench.capture {command}, {notes['kind']}, {notes['date']}"
+    return [source, f"hardware: {notes['hardware']}"]
 
 
 def _cpu() -> str:

@@ -1,4 +1,4 @@
-"""Example models with the parameters of their published versions."""
+"""Example models with the parameters of their published versions, and a small transformer."""
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ class Bottleneck(nn.Module):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        # The shortcut comes last: backward then reaches its gradients first, as in torchvision.
+        # The shortcut comes last, so backward reaches its gradients first, as in torchvision.
         return self.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
@@ -90,7 +90,7 @@ class LSTM(nn.Module):
     """Language model of two LSTM layers of 1,500 units: 11 gradients, 66,034,000 parameters.
 
     forward(tokens) of shape (batch, length) gives scores (batch, n_tokens, length). No dropout.
-    The large model of Zaremba et al. (arXiv 1409.2329), said to have 66 million parameters; torch
+    The large model of Zaremba et al. (arXiv 1409.2329), published with 66 million parameters; torch
     adds a second bias of 6,000 to each layer.
     """
 
@@ -105,14 +105,14 @@ class LSTM(nn.Module):
 
 
 def _attend(query, key, value, n_heads: int, causal: bool = False) -> torch.Tensor:
-    """Attention of several heads: (batch, length, width) each -> the same shape."""
+    """Return the attention of several heads: (batch, length, width) each -> the same shape."""
     heads = (x.unflatten(-1, (n_heads, -1)).transpose(1, 2) for x in (query, key, value))
     attended = functional.scaled_dot_product_attention(*heads, is_causal=causal)
     return attended.transpose(1, 2).flatten(2)
 
 
 def _initialise(module: nn.Module) -> None:
-    """Weights drawn from N(0, 0.02), as BERT and GPT-2 begin: losses then start near log(n)."""
+    """Draw weights from N(0, 0.02), as BERT and GPT-2 do: losses then start near log(n)."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
 
@@ -130,7 +130,7 @@ class _SelfAttention(nn.Module):
 
 
 class _Residual(nn.Module):
-    """The end of a part of BERT's layer: linear, added to what went in, normalised."""
+    """The end of a part of BERT's layer: linear, added to the input, normalised."""
 
     def __init__(self, n_in: int, width: int):
         super().__init__()
@@ -159,7 +159,7 @@ class BERT(nn.Module):
 
     forward(tokens) of shape (batch, length) gives scores of every token (batch, n_tokens, length)
     and of the next sentence (batch, 2). The word embeddings are also the last layer's weights, so
-    that their gradient comes last. No dropout. Names and sizes are those of BertForPreTraining in
+    their gradient comes last. No dropout. Names and sizes are those of BertForPreTraining in
     Hugging Face's transformers; arXiv 1810.04805.
     """
 
@@ -179,21 +179,16 @@ class BERT(nn.Module):
             "LayerNorm": nn.LayerNorm(width, eps=1e-12),
         }
         layers = nn.ModuleList(_BertLayer(width, n_heads) for _ in range(n_layers))
-        self.bert = nn.ModuleDict(
-            {
-                "embeddings": nn.ModuleDict(embeddings),
-                "encoder": nn.ModuleDict({"layer": layers}),
-                "pooler": nn.ModuleDict({"dense": nn.Linear(width, width)}),
-            }
-        )
+        encoder = nn.ModuleDict({"layer": layers})
+        pooler = nn.ModuleDict({"dense": nn.Linear(width, width)})
+        embeddings = nn.ModuleDict(embeddings)
+        self.bert = nn.ModuleDict({"embeddings": embeddings, "encoder": encoder, "pooler": pooler})
         self.cls = nn.Module()
         self.cls.predictions = nn.Module()
         self.cls.predictions.bias = nn.Parameter(torch.zeros(n_tokens))
-        transform = {
-            "dense": nn.Linear(width, width),
-            "LayerNorm": nn.LayerNorm(width, eps=1e-12),
-        }
-        self.cls.predictions.transform = nn.ModuleDict(transform)
+        norm = nn.LayerNorm(width, eps=1e-12)
+        transform = nn.ModuleDict({"dense": nn.Linear(width, width), "LayerNorm": norm})
+        self.cls.predictions.transform = transform
         self.cls.seq_relationship = nn.Linear(width, 2)
         self.apply(_initialise)
 
@@ -243,7 +238,7 @@ class GPT2(nn.Module):
     """GPT-2 small: 148 gradients, 124,439,808 parameters, named as in transformers.
 
     forward(tokens) of shape (batch, length) gives scores (batch, n_tokens, length). The word
-    embeddings are also the last layer's weights, so that their gradient comes last. No dropout.
+    embeddings are also the last layer's weights, so their gradient comes last. No dropout.
     Source: Radford et al. 2019; sizes of GPT2LMHeadModel in Hugging Face's transformers.
     """
 

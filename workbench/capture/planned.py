@@ -1,4 +1,4 @@
-"""A module whose gradients are averaged in the messages of a plan, by hooks of our own."""
+"""A module whose gradients are averaged in the messages of a plan, by our own hooks."""
 
 import contextlib
 import weakref
@@ -14,20 +14,20 @@ from .plans import Messages
 
 
 class Planned(nn.Module):
-    """A module trained in parallel: one asynchronous all-reduce a message, in the plan's order.
+    """A module trained in parallel: one asynchronous all-reduce per message, in the plan's order.
 
     Used as DistributedDataParallel is: `.module` is the module itself, `no_sync()` accumulates.
     A post-accumulate hook copies each gradient, divided by the workers, into its message's buffer;
-    a message leaves when it and those before it are complete; the end of backward waits for all
-    and copies the means back. A message of several types of data travels as one for each type.
+    a message is sent when it and those before it are complete; the end of backward waits for all
+    and copies the means back. A message of several types of data is sent as one for each type.
 
     module : on its device, the same on all workers; rank 0's values are sent to the others
     plan : gradients' names in the order they get ready -> Messages
-    order : those names; where not known (None), they are those of the first backward, all of whose
-        gradients travel together at its end
+    order : those names; None takes those of the first backward, all of whose gradients are sent
+        together at its end
 
-    The hooks go when this wrapper is dropped; no copy of it has them, so none can be made. Raises
-    ValueError once the parameters are no longer those it was made for.
+    The hooks are removed when this wrapper is dropped; a copy would not have them, so it cannot be
+    copied. Raises ValueError when the parameters are no longer those it was made for.
     """
 
     def __init__(
@@ -53,18 +53,16 @@ class Planned(nn.Module):
         self._broadcast([*module.parameters(), *module.buffers()])
         backwards = list(self._parameters_by_name)[::-1]
         self._arrange([backwards] if order is None else plan(order))
+        this = weakref.ref(self)  # the module has the hooks and outlives this wrapper
         hooks = [
-            # By a weak reference: the module, which outlives this wrapper, has these hooks.
-            parameter.register_post_accumulate_grad_hook(
-                partial(_accumulated, weakref.ref(self), name)
-            )
+            parameter.register_post_accumulate_grad_hook(partial(_accumulated, this, name))
             for name, parameter in self._parameters_by_name.items()
         ]
         weakref.finalize(self, lambda: [hook.remove() for hook in hooks])
 
     @property
     def messages(self) -> Messages:
-        """The gradients in each message, in the order they are sent; types of data apart."""
+        """The gradients in each message, in the order of sending; one message per type of data."""
         return [bucket.names for bucket in self._buckets]
 
     def forward(self, *inputs, **named):
@@ -72,7 +70,7 @@ class Planned(nn.Module):
             self._refuse_others()
         if self._buffers_due and self._broadcasts:
             self._broadcast(list(self.module.buffers()))
-        # As in DistributedDataParallel, so that an evaluation after training has rank 0's, too.
+        # As in DistributedDataParallel: an evaluation after training has rank 0's buffers, too.
         self._buffers_due = self._synchronises and torch.is_grad_enabled()
         if torch.is_grad_enabled():
             self._expected, self._sent = self._synchronises, False
@@ -82,8 +80,8 @@ class Planned(nn.Module):
 
     def __reduce_ex__(self, protocol):
         raise ValueError(
-            "a module wrapped by apply_plan cannot be copied or pickled: the copy would send no "
-            "gradients. Copy its .module, or save its state_dict()"
+            "Planned: cannot be copied or pickled, as the copy would send no gradients. "
+            "Copy its .module, or save its state_dict()"
         )
 
     @contextlib.contextmanager
@@ -96,7 +94,7 @@ class Planned(nn.Module):
             self._synchronises = before
 
     def _arrange(self, messages: Messages) -> None:
-        """Make the buffers of messages, and begin a backward that has sent none."""
+        """Make the buffers of messages and prepare for a backward."""
         found = self._parameters_by_name
         self._buckets = [
             _Bucket({name: found[name] for name in message if found[name].dtype == dtype})
@@ -116,7 +114,7 @@ class Planned(nn.Module):
             bucket.empty()
 
     def _accumulated(self, name: str, grad: torch.Tensor | None) -> None:
-        """Take a gradient that is ready, and have the end of its backward wait for all."""
+        """Take a gradient that is ready; the first makes the end of backward wait for all."""
         self._refuse(name, grad)
         self._used.add(name)
         if not self._expected:
@@ -131,17 +129,16 @@ class Planned(nn.Module):
     def _refuse(self, name: str, grad: torch.Tensor | None) -> None:
         if grad is None:
             raise ValueError(
-                f"{name}: another hook took its gradient before it was sent. Register hooks that "
-                "do so after apply_plan"
+                f"{name}: expected its gradient, got none, as another hook took it. Register such "
+                "hooks after apply_plan"
             )
         if name in self._seen or self._sent:
             raise ValueError(
-                f"{name}: its gradient came again after it was sent, so that it would not be "
-                "averaged. Expected one backward a forward, and checkpoints with "
-                "use_reentrant=False"
+                f"{name}: expected one gradient per forward, got another after it was sent. Run "
+                "one backward per forward, and checkpoints with use_reentrant=False"
             )
         if grad.is_sparse:
-            raise ValueError(f"{name}: its gradient is sparse; expected dense ones (sparse=False)")
+            raise ValueError(f"{name}: expected a dense gradient (sparse=False), got a sparse one")
 
     def _fill(self, name: str, grad: torch.Tensor | None) -> None:
         """Put a gradient's share of the mean into its message, and send what is complete."""
@@ -163,13 +160,13 @@ class Planned(nn.Module):
         if unused and not self._finds_unused:
             self._begin()
             raise ValueError(
-                f"{unused[0]}: no gradient in this backward, nor for {len(unused) - 1} others. "
-                "Expected a gradient for each; pass find_unused_parameters=True, and give "
-                "checkpoints use_reentrant=False"
+                f"{unused[0]}: expected a gradient in this backward, got none, nor for "
+                f"{len(unused) - 1} others. Pass find_unused_parameters=True, and give checkpoints "
+                "use_reentrant=False"
             )
         for name in unused:
             self._fill(name, self._parameters_by_name[name].grad)
-        self._refuse_others()  # while messages are under way
+        self._refuse_others()  # while messages are on their way
         used = self._used_anywhere() if self._finds_unused else self._parameters_by_name
         for bucket in self._buckets:
             bucket.receive(used)
@@ -182,67 +179,63 @@ class Planned(nn.Module):
         self._begin()
 
     def _refuse_others(self) -> None:
-        """Raise ValueError when the parameters to train are not those this was made for."""
+        """Raise ValueError if the parameters to train are not those this was made for."""
         found = _kinds(trained(self.module))
-        if found != self._made_for:
-            changed = {**found, **self._made_for}
-            name = next(n for n in changed if found.get(n) != self._made_for.get(n))
+        changed = [n for n in {**found, **self._made_for} if found.get(n) != self._made_for.get(n)]
+        if changed:
             self._expected = False
             raise ValueError(
-                f"{name}: added, replaced, frozen or moved after apply_plan, so that its gradients "
-                "are not averaged. Change the module first, then apply the plan to it"
+                f"{changed[0]}: expected it as when the plan was applied, got it added, replaced, "
+                "frozen or moved. Change the module first, then apply the plan to it"
             )
 
     def _used_anywhere(self) -> list[str]:
         names = list(self._parameters_by_name)
         device = self._buckets[0].buffer.device
-        used = torch.tensor([name in self._used for name in names], dtype=torch.int32)
-        used = used.to(device)
+        used = torch.tensor([name in self._used for name in names], dtype=torch.int32).to(device)
         dist.all_reduce(used, group=self._group)
         return [name for name, n in zip(names, used.tolist(), strict=True) if n]
 
     def _of_rank_0(self, order: list[str]) -> list[str]:
         said = [order]
         device = self._buckets[0].buffer.device
-        first = dist.get_global_rank(self._group, 0) if self._group else 0
-        dist.broadcast_object_list(said, first, group=self._group, device=device)
+        dist.broadcast_object_list(said, group=self._group, group_src=0, device=device)
         return said[0]
 
     @torch.no_grad()
     def _broadcast(self, tensors: list[torch.Tensor]) -> None:
-        """Give all workers rank 0's values, a type of data at a time."""
-        first = dist.get_global_rank(self._group, 0) if self._group else 0
+        """Give all workers rank 0's values, one type of data at a time."""
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             same = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in same])
-            # As bytes, for gloo does not know every type of data.
-            dist.broadcast(flat.view(torch.uint8), first, group=self._group)
+            # As bytes, because gloo does not know every type of data.
+            dist.broadcast(flat.view(torch.uint8), group=self._group, group_src=0)
             parts = flat.split([tensor.numel() for tensor in same])
-            # An earlier forward whose backward is to come had the same values or takes none: not
-            # to be told that they changed is what lets DistributedDataParallel do so, too.
+            # An earlier forward whose backward is to come had the same values or needs none.
+            # DistributedDataParallel, too, hides the change from autograd.
             with torch.autograd._unsafe_preserve_version_counter(tuple(same)):
                 for tensor, part in zip(same, parts, strict=True):
                     tensor.copy_(part.view_as(tensor))
 
 
 def _accumulated(planned: weakref.ref, name: str, parameter: nn.Parameter) -> None:
-    """The hook of a parameter: tell the wrapper that its gradient is ready."""
+    """Pass a parameter's gradient to its wrapper when it is ready."""
     planned()._accumulated(name, parameter.grad)
 
 
 def is_planned(parameter: nn.Parameter) -> bool:
-    """Return whether the gradients of a parameter are sent by a Planned already."""
+    """Return whether a Planned sends the gradients of a parameter already."""
     hooks = (parameter._post_accumulate_grad_hooks or {}).values()
     return any(isinstance(hook, partial) and hook.func is _accumulated for hook in hooks)
 
 
 def _kinds(parameters: dict[str, nn.Parameter]) -> dict[str, tuple]:
-    """Return what buffers are made for: which parameters, of which type of data, where."""
+    """Return what buffers depend on: which parameters, their type of data and device."""
     return {name: (id(p), p.dtype, p.device) for name, p in parameters.items()}
 
 
 class _Bucket:
-    """One message: gradients of one type of data, one after another in a buffer."""
+    """One message: a buffer of gradients of one type of data."""
 
     def __init__(self, parameters: dict[str, nn.Parameter]):
         self.names, self.parameters = list(parameters), parameters
@@ -254,7 +247,7 @@ class _Bucket:
         self.missing, self.work = len(counts), None  # gradients to come, and the message sent
 
     def empty(self) -> None:
-        """Be filled anew, once what an interrupted backward sent has left the buffer."""
+        """Prepare to be filled, after waiting for what an interrupted backward sent."""
         if self.work is not None:
             self.work.wait()
         self.missing, self.work = len(self.names), None

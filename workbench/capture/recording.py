@@ -1,24 +1,22 @@
-"""A training run recorded: plain iterations, iterations with hooks, a trace."""
+"""Record a training run: unprofiled iterations, iterations with hooks, a trace."""
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..base.checks import count, shown
+from ..base.checks import checked, instance, require, whole
 from ..base.tables import rows_of
 from .apply import messages_of
 from .folder import Folder, Table
 from .hooks import check_trained, ready_marks, sizes, trained
 from .plans import grouped, in_order, write_messages
-from .training import WARM_UP as PROFILER_WARM_UP
-from .training import Times, Training, traced
+from .training import PROFILER_WARM_UP, Times, Training, traced
 from .workers import Workers, current
 from .workloads import Workload
 
-WARM_UP = 3  # iterations; DDP regroups its buckets after the first
+_WARM_UP = 3  # iterations; DDP regroups its buckets after the first
 _TIMES = ("kind", "iteration", *Times._fields)
 _READY = ("iteration", "name", "nbytes", "ready_s")
 _UNITS = {
@@ -27,15 +25,21 @@ _UNITS = {
     "load_average": "runnable processes over the minute before the run",
     "gradients.csv": "nbytes in bytes; ready_s (median), low_s and high_s (quartiles) in seconds "
     "since backward began, of the iterations with hooks and without the profiler; n_iterations 0 "
-    "where there was no gradient",
+    "for a parameter without a gradient",
     "gradients_rank*.csv": "of the iterations in the trace, by hooks: nbytes in bytes; ready_s in "
     "seconds since backward began",
-    "ready_rank*.csv": "likewise, of the iterations with hooks and without the profiler",
+    "ready_rank*.csv": "the same, of the iterations with hooks and without the profiler",
     "iterations_rank*.csv": "seconds; data, forward, backward and update on the device's clock",
     "rank*.json.gz": "Chrome trace, times in microseconds",
 }
 
 
+@checked(
+    work=instance(Workload, "a workbench.capture.Workload"),
+    iterations=whole(),
+    hooked=whole(0),
+    profiled=whole(0),
+)
 def record(
     work: Workload,
     folder: str | Path,
@@ -49,12 +53,12 @@ def record(
     settings: dict | None = None,
     workers: Workers | None = None,
 ) -> Path:
-    """Train a workload for some iterations and write what was seen as a run folder.
+    """Train a workload for some iterations and write what was measured as a run folder.
 
     Parameters
     ----------
-    work : what is trained; several workers train it in parallel
-    folder : new, empty, or of the same run that did not end, which goes on where it did
+    work : what is trained, in parallel if there are several workers
+    folder : new, empty, or of the same run that did not end, which then continues
     iterations : how many are timed, after a warm-up
     hooked : how many more with hooks on the gradients, in turns with those timed
     profiled : how many are profiled then, with hooks
@@ -62,30 +66,21 @@ def record(
     settings : more of what was asked, for run.json
     workers : those of the process group by default
 
-    Writes, each rank its own, iterations_rank<r>.csv (kind, iteration, and the seconds of its
-    parts), ready_rank<r>.csv (iteration, name, nbytes, ready_s by the hooks), rank<r>.json.gz
-    (trace of the profiled iterations) and gradients_rank<r>.csv (as ready_rank, of the iterations
-    in the trace); rank 0 gradients.csv (GRADIENTS of ready_rank0: medians, and quartiles as low_s
-    and high_s; a parameter without a gradient comes last, with n_iterations 0), plan.json (the
-    messages that several workers sent) and run.json (hardware, software, units).
-    Raises ValueError when the folder holds another run or an argument makes no run.
+    Each rank writes iterations_rank<r>.csv (kind, iteration, and the seconds of its parts),
+    ready_rank<r>.csv (iteration, name, nbytes, ready_s by the hooks), rank<r>.json.gz (trace of the
+    profiled iterations) and gradients_rank<r>.csv (as ready_rank, of the iterations in the trace).
+    Rank 0 writes gradients.csv (GRADIENTS of ready_rank0: medians, and quartiles as low_s and
+    high_s; a parameter without a gradient comes last, with n_iterations 0), plan.json (the messages
+    that several workers sent) and run.json (hardware, software, units).
     """
-    if not isinstance(work, Workload):
-        raise ValueError(f"work: expected a workbench.capture.Workload, got {shown(work)}")
-    for name, value, least in (
-        ("iterations", iterations, 1),
-        ("hooked", hooked, 0),
-        ("profiled", profiled, 0),
-    ):
-        count(value, name, least)
     workers = workers or current()
     check_trained(work.model)
     asked = {"iterations": int(iterations), "hooked": int(hooked), "profiled": int(profiled)}
     out = Folder(folder, (settings or {}) | asked, workers)
     if out.complete:
         return out.path
-    if own := sorted({*out.notes, "iterations", "iteration_s", "units"} & set(work.about)):
-        raise ValueError(f"about: {own[0]} is a word of run.json's own; say it in another")
+    own = sorted({*out.notes, "iterations", "iteration_s", "units"} & set(work.about))
+    require(not own, "about", "words that run.json does not use itself", found=", ".join(own))
     training = Training(work, workers, policy, order, how)
     recording = _Recording(out, training, sizes(work.model))
     recording.timed(iterations, hooked)
@@ -95,7 +90,7 @@ def record(
 
 
 class _Recording:
-    """What one worker writes of a run."""
+    """What one worker writes during a run."""
 
     def __init__(self, out: Folder, training: Training, nbytes: dict[str, int]):
         self.out, self.training, self.nbytes = out, training, nbytes
@@ -109,13 +104,13 @@ class _Recording:
         }
 
     def timed(self, iterations: int, hooked: int) -> None:
-        """Time iterations, plain and with hooks in turns, unless all workers have done so."""
+        """Time iterations, with and without hooks in turns, unless all workers have done so."""
         kinds = _in_turns(iterations, hooked)
         rows = _of(self._times(), "plain", "hooks")
         marked = set(rows_of(self.ready, _READY)["iteration"]) if hooked else set()
         whole = rows["kind"].tolist() == kinds
         whole = whole and marked == set(rows["iteration"][rows["kind"] == "hooks"])
-        for _ in range(WARM_UP):
+        for _ in range(_WARM_UP):
             self.training.iterate()
         if not self.out.workers.slowest([float(not whole)])[0]:
             return
@@ -125,7 +120,7 @@ class _Recording:
             for number, kind in enumerate(bar):
                 with self._marks(kind) as found:
                     seen = self.training.iterate(found)
-                self._add_ready(ready, number, found)  # first, so that with its time it is whole
+                self._add_ready(ready, number, found)  # before its time, which makes it complete
                 times.add([kind, number, *seen])
 
     def profiled(self, iterations: int) -> None:
@@ -143,33 +138,30 @@ class _Recording:
             self._add_ready(ready, PROFILER_WARM_UP, marks)
 
     def notes(self, work: Workload, policy, order, profiled: int) -> dict:
-        """Return what run.json says of the model and its times; write the tables of rank 0."""
+        """Return what run.json says about the model and its times; write the tables of rank 0."""
         times, model = self._times(), self.training.model
         messages = messages_of(model)
         if self.rank == 0:
             _write_gradients(self.ready, self.out.path / "gradients.csv", self.nbytes)
             if messages:
                 write_messages(self.out.path / "plan.json", messages)
-        said = _model(work, self.nbytes) | work.about
+        notes = _model(work, self.nbytes) | work.about
         if messages:
-            said |= {"wrapper": type(model).__name__, "n_messages": len(messages)}
+            notes |= {"wrapper": type(model).__name__, "n_messages": len(messages)}
         if policy is not None and order is not None and messages:
             planned = grouped(policy, in_order(order, work.model))
-            said["as_planned"] = list(map(set, planned)) == list(map(set, messages))
+            notes["as_planned"] = list(map(set, planned)) == list(map(set, messages))
         seconds = {
             kind: _of(times, kind)["iteration_s"].astype(float).tolist()
             for kind in ("plain", "hooks", "profiled")
         }
         numbers = list(range(PROFILER_WARM_UP, PROFILER_WARM_UP + profiled))
-        return said | {"iterations": numbers, "iteration_s": seconds, "units": _UNITS}
+        return notes | {"iterations": numbers, "iteration_s": seconds, "units": _UNITS}
 
-    @contextlib.contextmanager
-    def _marks(self, kind: str) -> Iterator[list | None]:
+    def _marks(self, kind: str) -> contextlib.AbstractContextManager:
         if kind == "plain":
-            yield None
-            return
-        with ready_marks(self.training.bare, self.training.clock) as marks:
-            yield marks
+            return contextlib.nullcontext()
+        return ready_marks(self.training.bare, self.training.clock)
 
     def _times(self) -> pd.DataFrame:
         return rows_of(self.times, _TIMES)
@@ -178,20 +170,20 @@ class _Recording:
         return Table(path, columns, self.comments[path], before)
 
     def _add_ready(self, table: Table | None, number: int, marks: list | None) -> None:
-        """Write when each gradient was ready; a new iteration begins at each mark of backward."""
+        """Write when each gradient was ready; each mark of backward begins a new iteration."""
         began, number = None, number - 1
         for name, mark in marks or ():
             if not name:
                 began, number = mark, number + 1
                 continue
-            if name not in self.nbytes:
-                raise ValueError(f"model: {name} was added to it while it was trained")
+            known = name in self.nbytes
+            require(known, "model", "the same parameters throughout", found=f"a new one: {name}")
             ready_s = self.training.clock.between(began, mark)
             table.add([number, name, self.nbytes[name], ready_s])
 
 
 def _in_turns(iterations: int, hooked: int) -> list[str]:
-    """Return the kinds of iterations in order: plain and hooks in turns, then what is left."""
+    """Return the kinds of iterations in order: both in turns, then the rest."""
     both = min(iterations, hooked)
     return ["plain", "hooks"] * both + ["plain"] * (iterations - both) + ["hooks"] * (hooked - both)
 
@@ -207,23 +199,21 @@ def _unit(path: Path) -> str:
 def _write_gradients(ready: Path, path: Path, nbytes: dict[str, int]) -> None:
     """Write GRADIENTS of the iterations with hooks, in the order of their median ready times.
 
-    A parameter without a gradient is sent all the same, as zeros, when backward ends.
+    A parameter without a gradient is still sent, as zeros, when backward ends.
     """
     rows = rows_of(ready, _READY)
     if rows.empty:
         return
     source = ready.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
-    rows = rows.astype({"ready_s": float, "nbytes": int})
-    each = rows.groupby("name", sort=False)
+    each = rows.astype({"ready_s": float, "nbytes": int}).groupby("name", sort=False)
     table = each.agg(nbytes=("nbytes", "first"), ready_s=("ready_s", "median"))
     low, high = (each["ready_s"].quantile(q) for q in (0.25, 0.75))
     table = table.assign(low_s=low, high_s=high, n_iterations=each.size())
-    table = table.sort_values("ready_s", kind="stable").reset_index()
+    table = table.sort_values("ready_s", kind="stable")
     last_s = table["ready_s"].iloc[-1]
-    unused = [(name, n, last_s, last_s, last_s, 0) for name, n in nbytes.items() if name not in low]
-    table = (
-        pd.concat([table, pd.DataFrame(unused, columns=table.columns)[::-1]]) if unused else table
-    )
+    for name in reversed([name for name in nbytes if name not in low]):
+        table.loc[name] = [nbytes[name], last_s, last_s, last_s, 0]
+    table = table.astype({"nbytes": int, "n_iterations": int}).reset_index()
     with Table(path, table.columns, [source, _UNITS["gradients.csv"]]) as out:
         for row in table.itertuples(index=False):
             out.add(row)

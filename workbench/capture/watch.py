@@ -1,8 +1,8 @@
-"""Who is lost: every worker beats in the store all share, and one of those left says who does not.
+"""Detect lost workers: all beat in a shared store, and one that is left names those who do not.
 
-A worker killed, stopped or cut off leaves the others waiting inside a collective that cannot end.
-So a thread beside each one's work watches the beats of the next rank. Whoever finds it silent says
-so, once for all, and every process ends. Files written so far stay as they are.
+A worker that is killed, stopped or cut off leaves the others waiting inside a collective that
+cannot end. So a thread in each worker watches the beats of the next rank. The first that finds one
+silent prints a message, and every process ends. Files written so far stay as they are.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from datetime import timedelta
 import torch.distributed as dist
 
 _BEAT_S = 0.5
-_HASTE_S = 4.0  # without a beat, once something is known to be wrong: eight beats missed
-_PATIENCE_S = 20.0  # that rank 0 waits for others to hear of its end, on a busy machine
+_HASTE_S = 4.0  # without a beat, after a first sign of trouble: eight beats missed
+_PATIENCE_S = 20.0  # rank 0 waits so long until others know of its end, on a busy machine
 _TERMINATED = 128 + signal.SIGTERM  # as shells number it
 
 
@@ -29,9 +29,9 @@ _TERMINATED = 128 + signal.SIGTERM  # as shells number it
 def watched(rank: int, n_workers: int, timeout_s: float, *, has_store: bool = True) -> Iterator:
     """Watch the other workers for a while; end this process when one of them is lost.
 
-    One message names it: from the first that finds out, within timeout_s. A worker that raises an
-    error is lost, too: it raises the error itself if it is the first to fail, else it just ends.
-    Without a store (mpi, whose launcher ends all workers when one is lost) nothing is watched.
+    The first worker that detects it, within timeout_s, prints one message. A worker that raises an
+    error is lost, too: the first to fail raises its error, the others just end. Without a store
+    (mpi, whose launcher ends all workers when one is lost) nothing is watched.
     """
     if not has_store or n_workers < 2:
         yield
@@ -41,7 +41,7 @@ def watched(rank: int, n_workers: int, timeout_s: float, *, has_store: bool = Tr
         watch.start()
         try:
             yield
-        except BaseException as error:  # also sys.exit() in what is trained
+        except BaseException as error:  # also sys.exit() in the user's model
             watch.failed(error)
             raise
         finally:
@@ -50,7 +50,7 @@ def watched(rank: int, n_workers: int, timeout_s: float, *, has_store: bool = Tr
 
 @contextlib.contextmanager
 def _signals_to(watch: "_Watch") -> Iterator:
-    """Let the watch, and not the work, receive SIGTERM: launchers send it to those left."""
+    """Let the watch receive SIGTERM instead of the work: launchers send it to those left."""
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     fd = signal.set_wakeup_fd(watch.waking.fileno(), warn_on_full_buffer=False)
     try:
@@ -61,7 +61,7 @@ def _signals_to(watch: "_Watch") -> Iterator:
 
 
 class _Watch(threading.Thread):
-    """The thread that beats and looks at others' beats, on a connection of its own."""
+    """The thread that beats and checks others' beats, on its own connection."""
 
     def __init__(self, rank: int, n_workers: int, timeout_s: float):
         super().__init__(daemon=True)
@@ -78,10 +78,10 @@ class _Watch(threading.Thread):
     def run(self) -> None:
         try:
             self._watch()
-        except Exception:  # the store is gone, whatever torch calls that
+        except Exception:  # the store is gone; torch has several errors for that
             time.sleep(_BEAT_S)
             if not self.over:
-                # Without a store none can ask whether another has spoken: the next rank does.
+                # Without a store nobody knows whether another has spoken: the next rank speaks.
                 self._end("rank 0, which holds the store, does not answer", self.rank == 1)
 
     def _watch(self) -> None:
@@ -106,7 +106,7 @@ class _Watch(threading.Thread):
         self._end(_named(lost) if lost else f"rank {self.rank} was ended by SIGTERM")
 
     def lost(self) -> list[int]:
-        """Return the ranks that do not beat for a while and have not left."""
+        """Return the ranks that do not beat for _HASTE_S and have not left."""
         others = [rank for rank in range(self.n_workers) if rank != self.rank]
         before = {rank: self._beats(rank) for rank in others}
         until = time.monotonic() + _HASTE_S
@@ -116,13 +116,13 @@ class _Watch(threading.Thread):
         return [r for r in others if self._beats(r) == before[r] and not self._left(r)]
 
     def failed(self, error: BaseException) -> None:
-        """Leave with an error: raise it where it is the first, else say who was lost and end."""
+        """Leave with an error: return to raise the first one, otherwise name the lost and end."""
         with contextlib.suppress(RuntimeError):
             if isinstance(error, RuntimeError) and not self.store.add("spoken", 0):
-                lost = self.lost()  # a collective that fails is most often another's end
-                if lost:
+                # A collective fails most often because another worker has ended.
+                if lost := self.lost():
                     self._end(_named(lost))
-            self.over = True  # the thread is not to end this process before the error is told
+            self.over = True  # the thread must not end this process before the error is raised
             if self.store.add("spoken", 1) > 1:
                 self._end("", speaks=False)
             if not explained(error):
@@ -133,13 +133,13 @@ class _Watch(threading.Thread):
         self._end("rank 0, which holds the store, does not answer", self.rank == 1)
 
     def _wait_for_others(self) -> None:
-        """Keep the store, which rank 0 may hold, until the others know, for a while at most."""
+        """Keep the store, which rank 0 may hold, until the others know, at most _PATIENCE_S."""
         until = time.monotonic() + _PATIENCE_S
         while not all(map(self._left, range(1, self.n_workers))) and time.monotonic() < until:
             time.sleep(_BEAT_S / 10)
 
     def end(self) -> None:
-        """Stop watching; others no longer wait for this worker's beats."""
+        """Stop watching; others no longer expect this worker's beats."""
         self.over = True
         with contextlib.suppress(RuntimeError):  # the store may have left before
             self.store.add(f"left/{self.rank}", 1)
@@ -157,7 +157,7 @@ class _Watch(threading.Thread):
         return bool(self.store.add(f"left/{rank}", 0))
 
     def _end(self, message: str, speaks: bool | None = None) -> None:
-        """End this process at once, for the work's thread waits for what will never come."""
+        """End this process at once: its main thread may wait forever."""
         if speaks is None:
             speaks = self.store.add("spoken", 1) == 1
         if speaks:
@@ -165,7 +165,7 @@ class _Watch(threading.Thread):
         with contextlib.suppress(RuntimeError):
             self.store.add(f"left/{self.rank}", 1)
         if not speaks or self.rank == 0:
-            # Launchers blame the first to end; and rank 0 may hold the store others look in.
+            # Launchers blame the first to end, and rank 0 may hold the store that others read.
             time.sleep(_HASTE_S)
         os._exit(_TERMINATED if message.endswith("SIGTERM") else 1)
 
@@ -173,10 +173,8 @@ class _Watch(threading.Thread):
 def explained(error: BaseException) -> bool:
     """Return whether this package raised an error, whose message then says what to do."""
     *_, (raising, _) = traceback.walk_tb(error.__traceback__)
-    package = __package__.partition(".")[0]
-    return isinstance(error, ValueError | OSError) and raising.f_globals["__name__"].startswith(
-        package
-    )
+    ours = raising.f_globals["__name__"].startswith(__package__.partition(".")[0])
+    return ours and isinstance(error, ValueError | OSError)
 
 
 def _say(message: str) -> None:

@@ -1,6 +1,6 @@
-"""The workers of a run: who they are, how they meet, and what ends them when one is lost.
+"""The workers of a run: their ranks, how they meet, and how they end when one is lost.
 
-A launcher's environment says who this worker is: torchrun's (RANK, WORLD_SIZE, LOCAL_RANK,
+A launcher's environment says which worker this is: torchrun's (RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SLURM's (SLURM_PROCID, ...) or Open MPI's.
 """
 
@@ -14,6 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from ..base.checks import require
 from .watch import watched
 
 _LAUNCHERS = {  # our name -> SLURM's and Open MPI's
@@ -30,7 +31,7 @@ _LAUNCHERS = {  # our name -> SLURM's and Open MPI's
 
 @dataclass(frozen=True)
 class Workers:
-    """This worker among its like: its rank, how many there are, a node's share, its device."""
+    """This worker and the others: its rank, their number, how many per node, its device."""
 
     rank: int = 0
     n_workers: int = 1
@@ -39,7 +40,7 @@ class Workers:
     backend: str = "none"
 
     def nodes_of(self, n_workers: int) -> int:
-        """Return how many nodes the first so many workers are on; ranks fill one after another."""
+        """Return how many nodes the first n_workers are on; ranks fill one node after another."""
         return -(-n_workers // self.workers_per_node)
 
     def meet(self) -> None:
@@ -48,7 +49,7 @@ class Workers:
             dist.barrier()
 
     def slowest(self, seconds: list[float], group=None) -> list[float]:
-        """Return the largest of all workers' values, each by each."""
+        """Return the element-wise largest of all workers' values."""
         if self.n_workers == 1:
             return seconds
         together = torch.tensor(seconds, dtype=torch.float64, device=self.device)
@@ -57,7 +58,7 @@ class Workers:
 
 
 def current() -> Workers:
-    """Return the workers of the process group this process is in; a lone one where it is in none.
+    """Return the workers of this process's group, or one worker without a group.
 
     For use inside a program that made its process group itself.
     """
@@ -70,13 +71,11 @@ def current() -> Workers:
 
 @contextlib.contextmanager
 def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 120.0) -> Iterator:
-    """Join the process group the launcher announces, for a while; yields the Workers.
+    """Join the process group that the launcher announces, for a while; yields the Workers.
 
-    backend : nccl where there is a GPU and gloo where there is none by default; or mpi
+    backend : nccl, gloo or mpi; by default nccl on a GPU and gloo without one
     device : cpu, cuda, or auto
-    timeout_s : how long a worker may not answer before the others end, with one message
-
-    Raises ValueError for a backend or device that this torch does not have.
+    timeout_s : how long a worker may be silent before the others end, with one message
     """
     environment = announced(os.environ)
     chosen = _device(device)
@@ -91,31 +90,30 @@ def joined(backend: str | None = None, device: str = "auto", timeout_s: float = 
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     except (dist.DistError, ValueError) as error:
-        raise ValueError(
-            f"workers: {os.environ.get('WORLD_SIZE')} did not meet at "
-            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} within {timeout_s} s "
-            f"(rank {os.environ.get('RANK')}): {str(error).splitlines()[0]}"
-        ) from None
+        names = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK")
+        n, host, port, rank = map(os.environ.get, names)
+        expected = f"workers: expected {n} at {host}:{port} within {timeout_s} s"
+        why = str(error).splitlines()[0]
+        raise ValueError(f"{expected}, got fewer (rank {rank}): {why}") from None
     workers = replace(current(), device=chosen)
     with watched(workers.rank, workers.n_workers, timeout_s, has_store=backend != "mpi"):
         yield workers
-        workers.meet()  # so that none takes another's leaving for its loss
-    # Not after an error: what waits for a lost worker would wait here, too.
+        workers.meet()  # so that none takes another's end for its loss
+    # Not after an error: it would wait for a lost worker.
     dist.destroy_process_group()
 
 
 def check_alone(workers: Workers, what: str) -> None:
     """Raise ValueError for several workers."""
-    if workers.n_workers > 1:
-        raise ValueError(f"{what}: expected one worker, got {workers.n_workers}")
+    require(workers.n_workers < 2, what, "one worker", workers.n_workers)
 
 
 def announced(environment: dict) -> dict:
     """Return what a launcher's environment says, under the names that torch reads.
 
     SLURM names no address to meet at: it is the first host of the job, and the port follows from
-    the numbers of job and step, so that two of them on a host do not meet. The script of a job is
-    told how many tasks the job has, too, but is alone: only a step's tasks are workers.
+    the numbers of job and step, so that two of them on a host do not meet. The script of a job also
+    gets the job's number of tasks, but is alone: only the tasks of a step are workers.
     """
     if "SLURM_TASK_PID" in environment and "SLURM_STEP_NUM_TASKS" not in environment:
         environment = {k: v for k, v in environment.items() if not k.startswith("SLURM_")}
@@ -136,23 +134,21 @@ def _said(name: str, environment: dict) -> str:
 
 
 def _digits(text: str) -> str:
-    """Return the digits a text begins with: of SLURM's 8(x3),4 tasks on nodes the first node's."""
+    """Return the digits a text begins with: the first node's tasks from SLURM's 8(x3),4."""
     return re.match(r"[0-9]*", text)[0]
 
 
 def _first_host(nodelist: str) -> str:
     """Return the first of SLURM's list of hosts: gpu[03-05,9],cpu1 -> gpu03."""
-    first = re.match(r"[^,\[]+", nodelist)
-    number = re.match(r"[^,\[]+\[(\w+)", nodelist)
-    return (first[0] if first else "") + (number[1] if number else "")
+    return "".join(re.match(r"([^,\[]*)\[?(\w*)", nodelist).groups())
 
 
 def _device(device: str = "auto") -> torch.device:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device: this torch sees no GPU; expected --device cpu")
+    found = device != "cuda" or torch.cuda.is_available()
+    require(found, "device", "a GPU that this torch sees", found="none", do="Take --device cpu")
     if device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    # A launcher may show each worker a GPU of its own only, which then is number 0.
+    # A launcher may show each worker only its own GPU, which then is number 0.
     index = int(_said("LOCAL_RANK", os.environ) or 0) % torch.cuda.device_count()
     return torch.device("cuda", index)
 
@@ -163,8 +159,7 @@ def _check_backend(backend: str, device: torch.device) -> None:
         "gloo": dist.is_gloo_available(),
         "mpi": dist.is_mpi_available(),
     }
-    if not has.get(backend):
-        there = ", ".join(name for name, available in has.items() if available)
-        raise ValueError(f"backend: expected one this torch has ({there}), got {backend!r}")
-    if backend == "nccl" and device.type != "cuda":
-        raise ValueError("backend: nccl needs a GPU, and the device is the CPU; take gloo")
+    there = ", ".join(name for name, available in has.items() if available)
+    require(has.get(backend), "backend", f"one that this torch has ({there})", backend)
+    usable = backend != "nccl" or device.type == "cuda"
+    require(usable, "backend", "gloo on the CPU, as nccl needs a GPU", backend)

@@ -1,4 +1,4 @@
-"""What is trained: a model, its batches and its loss; built in, or a function of the user's."""
+"""What is trained: a model, its batches and its loss; built in, or from a user's function."""
 
 import inspect
 import itertools
@@ -13,22 +13,48 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ..base.checks import shown
+from ..base.checks import checked, instance, one_of, require, shown
 from .models import BERT, GPT2, LSTM, VGG16, ResNet50, Transformer
 
 
+def _steps_alone(optimizer, name: str) -> None:
+    """Raise ValueError unless step() needs no closure, as that of LBFGS does."""
+    try:
+        ok = not isinstance(optimizer, type)
+        if optimizer is not None:
+            inspect.signature(optimizer.step).bind()
+    except (AttributeError, TypeError):
+        ok = False
+    require(ok, name, "one whose step() needs no closure", optimizer)
+
+
+def _is_json(about, name: str) -> None:
+    """Raise ValueError unless about is a dict of JSON values."""
+    try:
+        json.dumps(about, allow_nan=False)
+        ok = isinstance(about, dict)
+    except (TypeError, ValueError):
+        ok = False
+    require(ok, name, "a dict of JSON values", about)
+
+
+@checked(
+    model=instance(nn.Module, "a torch.nn.Module"),
+    batches=instance(Iterable, "an iterable"),
+    loss=instance(Callable, "a function of outputs and targets"),
+    optimizer=_steps_alone,
+    about=_is_json,
+)
 @dataclass(frozen=True)
 class Workload:
-    """One worker's training: what goes in, what comes out, and what is made smaller by it.
+    """One worker's training.
 
     model : on any device; it is moved to the worker's
-    batches : (inputs, targets) again and again, without end or from the beginning when it ends;
-        inputs are a tensor, or a tuple or dict of tensors that the model takes as its arguments
+    batches : (inputs, targets), without end or starting again when it ends; inputs are a tensor, or
+        a tuple or dict of tensors that the model takes as its arguments
     loss : loss(model(inputs), targets) -> scalar tensor
-    optimizer : steps at the end of an iteration, without a closure; plain SGD when not given
-    about : what run.json should say of it, as JSON takes it
-
-    Raises ValueError for anything else.
+    optimizer : steps at the end of an iteration, without a closure; SGD by default
+    about : notes for run.json, as values of JSON
     """
 
     model: nn.Module
@@ -36,36 +62,6 @@ class Workload:
     loss: Callable
     optimizer: torch.optim.Optimizer | None = None
     about: dict = field(default_factory=dict)
-
-    def __post_init__(self):
-        for name, value, expected, fits in (
-            ("model", self.model, "a torch.nn.Module", isinstance(self.model, nn.Module)),
-            ("batches", self.batches, "an iterable", isinstance(self.batches, Iterable)),
-            ("loss", self.loss, "a function of outputs and targets", callable(self.loss)),
-            ("optimizer", self.optimizer, "one without closure", _steps_alone(self.optimizer)),
-            ("about", self.about, "a dict that JSON takes whole", _is_json(self.about)),
-        ):
-            if not fits:
-                raise ValueError(f"Workload {name}: expected {expected}, got {shown(value)}")
-
-
-def _steps_alone(optimizer) -> bool:
-    """Return whether step() needs nothing: no class, and no closure as of LBFGS."""
-    if optimizer is None:
-        return True
-    try:
-        inspect.signature(optimizer.step).bind()
-    except (AttributeError, TypeError):
-        return False
-    return not isinstance(optimizer, type)
-
-
-def _is_json(about) -> bool:
-    try:
-        json.dumps(about, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return isinstance(about, dict)
 
 
 def _next_sentence_too(outputs: tuple, targets: tuple) -> torch.Tensor:
@@ -82,8 +78,8 @@ class _BuiltIn:
     small_tokens: int = 0
     size: int = 224  # pixels a side, or tokens of a sequence
     small_size: int = 32
-    least: int = 1  # of size: less leaves nothing of an image after it is halved five times
-    most: int | None = None  # of size: positions that the model knows
+    least: int = 1  # least size: an image is halved five times
+    most: int | None = None  # largest size: positions that the model knows
     n_classes: int = 1000
 
 
@@ -108,24 +104,17 @@ def workload(
     Parameters
     ----------
     name : of MODELS, or module:function; function(batch) returns a Workload
-    batch : samples a worker
+    batch : samples per worker
     small : the built-in model at a size for tests
-    size : pixels a side of an image, or tokens of a sequence; the model's own by default
+    size : pixels per side of an image, or tokens of a sequence; the model's own by default
     seed : of the model's weights and the random batch, which is the same in every iteration
-
-    Raises ValueError for an unknown name, and for a function that takes no batch size or returns no
-    Workload.
     """
     torch.manual_seed(seed)
     if ":" in name:
-        if small or size:
-            raise ValueError(f"small, size: they are of built-in models; {name} has its own size")
+        given = "small" if small else "size"
+        require(not (small or size), given, f"none for {name}, which has its own", size or small)
         return _of_user(name, batch)
-    if name not in MODELS:
-        raise ValueError(
-            f"model: expected {', '.join(MODELS)}, or module:function for one of yours; "
-            f"got {shown(name)}"
-        )
+    one_of(MODELS, "Or name module:function for one of yours")(name, "model")
     model = MODELS[name]
     size = size or (model.small_size if small else model.size)
     _check_size(name, batch, size, small)
@@ -139,14 +128,11 @@ def workload(
 def _check_size(name: str, batch: int, size: int, small: bool) -> None:
     model = MODELS[name]
     most = model.small.get("length", model.most) if small else model.most
-    if size < model.least or (most and size > most):
-        expected = f"{model.least} to {most}" if most else f"{model.least} or more"
-        raise ValueError(f"size: expected {expected} for {name}, got {size}")
-    if name == "resnet50" and batch == 1 and size <= 32:
-        raise ValueError(
-            "batch: 1 image of 32 pixels or less leaves one value a channel, which cannot be "
-            "normalised; expected a batch of 2 or more, or a larger size"
-        )
+    expected = f"{model.least} to {most}" if most else f"{model.least} or more"
+    require(model.least <= size <= (most or size), "size", f"{expected} for {name}", size)
+    normalised = name != "resnet50" or batch > 1 or size > 32
+    do = "Or take images of more than 32 pixels: fewer leave one value per channel to normalise"
+    require(normalised, "batch", "2 or more", batch, do)
 
 
 def _smaller(model: _BuiltIn) -> dict:
@@ -167,36 +153,28 @@ def _batches(model: _BuiltIn, batch: int, size: int, small: bool) -> tuple[tuple
 
 
 def _of_user(name: str, batch: int) -> Workload:
-    """What module:function returns; modules are looked for in the folder of the call, too."""
+    """Return what module:function makes; modules are searched for in the current folder, too."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         make = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"model: no {name}: {error}. Expected module:function, the module importable from "
-            "this folder"
-        ) from None
-    if not _takes(make, batch):
-        raise ValueError(
-            f"model: {name} cannot be called with a batch size alone; expected a function of that "
-            "one argument that returns a Workload"
-        )
+        expected = "module:function, the module importable from this folder"
+        require(False, "model", expected, found=f"{name}: {error}")
+    expected = "a function of a batch size alone that returns a Workload"
+    require(_takes(make, batch), "model", expected, found=f"{name}, which cannot be called so")
     made = make(batch)
-    if not isinstance(made, Workload):
-        raise ValueError(
-            f"model: {name}({batch}) returned {shown(made)}; expected a "
-            "workbench.capture.Workload(model, batches, loss)"
-        )
+    found = f"{shown(made)} from {name}({batch})"
+    require(isinstance(made, Workload), "model", "a workbench.capture.Workload", found=found)
     return replace(made, about={"batch_per_worker": batch} | made.about)
 
 
 def _takes(make, batch: int) -> bool:
-    """Return whether make(batch) can be called, by its signature where it has one."""
+    """Return whether make(batch) can be called, by its signature if it has one."""
     try:
         inspect.signature(make).bind(batch)
     except TypeError:
         return False
-    except ValueError:  # of a builtin, which tells none
+    except ValueError:  # of a builtin, which has none
         return callable(make)
     return True

@@ -1,60 +1,52 @@
-"""What DistributedDataParallel costs an iteration by itself, without a message between workers."""
+"""What DistributedDataParallel adds to an iteration of one worker, which sends no messages."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from ..base.checks import count
+from ..base.checks import checked, require, whole
 from ..base.tables import rows_of
+from .apply import in_ddp
 from .folder import Table
 from .hooks import trained
-from .machine import machine
+from .machine import machine, origin
 from .training import Training
 from .workers import Workers, check_alone, current
 from .workloads import Workload
 
-_WARM_UP = 3  # iterations; it regroups its buckets after the first
+_WARM_UP = 3  # iterations; buckets are regrouped after the first
 _COLUMNS = ("iteration", "plain_s", "wrapped_s")
 
 
+@checked(iterations=whole())
 def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: int = 20) -> Path:
-    """Time iterations of a lone worker with and without DistributedDataParallel, in pairs.
+    """Time iterations of one worker with and without DistributedDataParallel, in pairs.
 
-    make : the workload, anew at each call: it is trained twice side by side
-    path : of the CSV; one that is complete is left as it is
+    make : returns the workload, with a new model at each call: two are trained in turns
+    path : of the CSV; a complete one is left as it is
 
-    What it adds is its hooks, copies into messages and back, and calls that send nothing. Columns:
-    iteration, plain_s, wrapped_s (s). Raises ValueError for several workers, and where make returns
-    the same model twice.
+    The difference is hooks, copies into messages and back, and calls that send nothing. Columns:
+    iteration, plain_s, wrapped_s (s).
     """
     path, workers = Path(path), current()
     check_alone(workers, "time_wrapper")
-    count(iterations, "iterations", 1)
     if len(rows_of(path, _COLUMNS)) == iterations:
         return path
-    said = machine(workers)
     comments = [
-        f"source: workbench.capture profile, {said['kind']}, {said['date']}",
-        f"hardware: {said['hardware']}",
-        "s an iteration of one worker, plain and in DistributedDataParallel, in turns",
+        *origin(machine(workers), "profile"),
+        "s per iteration of one worker, without and with DistributedDataParallel, in turns",
     ]
     with _group(workers), Table(path, _COLUMNS, comments) as table:
-        plain, wrapped = (Training(make(), workers) for _ in range(2))
-        if plain.bare is wrapped.bare:
-            raise ValueError("make: expected a model of its own at each call, got the same twice")
+        bare, wrapped = (Training(make(), workers) for _ in range(2))
+        own = bare.bare is not wrapped.bare
+        require(own, "make", "a new model at each call", found="the same twice")
         unused = len(wrapped.order()) < len(trained(wrapped.model))
-        on_gpu = workers.device.type == "cuda"
-        wrapped.model = DistributedDataParallel(
-            wrapped.model,
-            device_ids=[workers.device] if on_gpu else None,
-            find_unused_parameters=unused,
-        )
+        wrapped.model = in_ddp(wrapped.model, find_unused_parameters=unused)
         for number in tqdm(range(-_WARM_UP, iterations), desc="wrapper", unit="pair"):
-            pair = plain.iterate().iteration_s, wrapped.iterate().iteration_s
+            pair = bare.iterate().iteration_s, wrapped.iterate().iteration_s
             if number >= 0:
                 table.add([number, *pair])
     return path
@@ -62,7 +54,7 @@ def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: 
 
 @contextlib.contextmanager
 def _group(workers: Workers) -> Iterator[None]:
-    """Have a process group, of this worker alone unless there is one."""
+    """Provide a process group: the one there is, or one of this worker alone."""
     if dist.is_initialized():
         yield
         return
