@@ -1,9 +1,10 @@
-"""What was predicted of a run's messages beside what it measured, from folders made by hand."""
+"""Predicted and measured iterations of a run's messages, from folders made by hand."""
 
 import json
 
 import pandas as pd
 import pytest
+from conftest import refusal
 
 from workbench.capture import compared
 from workbench.capture.command import main
@@ -53,7 +54,7 @@ def run_of(folder, messages, seconds, world_size=2, **changes):
     return folder
 
 
-def test_messages_as_sent_are_predicted_and_set_beside_the_median(tmp_path, profile, links):
+def test_messages_as_sent_are_predicted_and_compared_with_the_median(tmp_path, profile, links):
     apart = run_of(tmp_path / "apart", [["b"], ["a"]], [0.40, 0.42, 0.44])
     one = run_of(tmp_path / "one", [["a", "b"]], [0.5, 0.5])
     table = compared(profile, links, [apart, one]).set_index("run")
@@ -73,12 +74,11 @@ def test_a_message_waits_for_those_before_it(tmp_path, profile, links):
     assert row.predicted_s == pytest.approx(TOGETHER_S)  # b is ready early, but a goes first
 
 
-def test_what_is_not_to_be_trusted_is_said_beside_it(tmp_path, profile, links):
+def test_a_row_that_is_not_to_be_trusted_has_a_note(tmp_path, profile, links):
     fast = run_of(tmp_path / "fast", [["b"], ["a"]], [0.25], world_size=4)
     (row,) = compared(profile, links, [fast]).itertuples()
     assert row.scaling_factor == pytest.approx(0.3 / 0.25)
-    assert "faster than the lone worker of the profile" in row.note
-    assert "timed with 2 workers: their price with 4 follows a ring's formula" in row.note
+    assert "faster than" in row.note and "timed with 2 workers" in row.note
 
 
 def test_the_command_prints_the_table_and_writes_it(tmp_path, profile, links, capsys):
@@ -92,51 +92,37 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path, profile, links, ca
     assert {"n_workers", "iteration_s"} <= set(found)  # which notebook 04 takes
 
 
-def test_what_cannot_be_compared_is_said(tmp_path, profile, links):
-    def refused(run, said):
-        with pytest.raises(ValueError, match=said):
-            compared(profile, links, [run])
+def test_what_cannot_be_compared_is_refused(tmp_path, profile, links):
+    def refused(folder, value, messages=(["b"], ["a"]), seconds=(0.4,), **changes):
+        run = run_of(tmp_path / folder, list(messages), list(seconds), **changes)
+        refusal(lambda: compared(profile, links, [run]), folder, value)
 
-    refused(tmp_path / "none", "none: expected a folder of workbench.capture, with run.json")
-    refused(profile, r"profile: no plan\.json; expected a complete run of several workers")
-    other = run_of(tmp_path / "other", [["b"], ["c"]], [0.4])
-    refused(other, "its gradients are not those of the profile, such as 'a'")
-    larger = run_of(tmp_path / "larger", [["b"], ["a"]], [0.4], batch=8)
-    refused(larger, "trained with batch 8, but .* is a profile with 4; profile the same")
-    empty = run_of(tmp_path / "empty", [["b"], ["a"]], [])
-    refused(empty, "no plain iteration")
-    still = run_of(tmp_path / "still", [["b"], ["a"]], [0.0])
-    refused(still, "iteration_s of plain iterations: expected finite numbers above 0, got 0")
-    alone = run_of(tmp_path / "alone", [["b"], ["a"]], [0.4], world_size=1)
-    refused(alone, "world_size in run.json: expected a whole number from 2 up, got 1")
-    with pytest.raises(ValueError, match="runs: expected a list of folders, got "):
-        compared(profile, links, str(alone))
+    refusal(lambda: compared(profile, links, [tmp_path / "none"]), "none", "run.json")
+    refusal(lambda: compared(profile, links, [profile]), "profile", "plan.json")
+    refused("other", "'a'", messages=(["b"], ["c"]))
+    refused("larger", 8, batch=8)
+    refused("empty", "none", seconds=())
+    refused("still", 0, seconds=(0.0,))
+    refused("alone", 1, world_size=1)
+    refused("unknown", None, world_size=None)
 
 
-@pytest.mark.parametrize(
-    "notes", ["[]", "null", "5", "{", '{"settings": []}', '{"settings": null}']
-)
-def test_a_run_whose_notes_are_none_is_refused(tmp_path, profile, links, notes):
+@pytest.mark.parametrize("notes", ["[]", "null", "5", "{", '{"settings": []}'])
+def test_a_run_with_other_notes_is_refused(tmp_path, profile, links, notes):
     run = run_of(tmp_path / "run", [["b"], ["a"]], [0.4])
     (run / "run.json").write_text(notes)
-    with pytest.raises(ValueError, match="run: expected a folder of workbench.capture, with run"):
-        compared(profile, links, [run])
+    refusal(lambda: compared(profile, links, [run]), "run", "run.json")
 
 
-def test_a_run_that_was_cut_is_refused(tmp_path, profile, links):
+@pytest.mark.parametrize("name", ["run", "profile"])
+def test_a_run_that_was_cut_is_refused(tmp_path, profile, links, name):
     run = run_of(tmp_path / "run", [["b"], ["a"]], [0.4])
-    for of in (run, profile):
-        notes = json.loads((of / "run.json").read_text())
-        (of / "run.json").write_text(json.dumps(notes | {"complete": False}))
-        with pytest.raises(ValueError, match=f"{of.name}: the run was cut; its own command again"):
-            compared(profile, links, [run])
-        (of / "run.json").write_text(json.dumps(notes | {"complete": True}))
-    (run / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match="world_size in run.json: .* from 2 up, got None"):
-        compared(profile, links, [run])
+    path = tmp_path / name / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"complete": False}))
+    refusal(lambda: compared(profile, links, [run]), name, "cut")
 
 
-def test_names_may_hold_commas_and_quotes(tmp_path, profile, links):
+def test_names_may_contain_commas_and_quotes(tmp_path, profile, links):
     names = ['b, "x"', "#a"]
     table = pd.DataFrame({"name": names, "nbytes": [10**6] * 2, "ready_s": [0.1, 0.2]})
     table.to_csv(profile / "gradients.csv", index=False)

@@ -160,7 +160,7 @@ def fit_placements(rows: pd.DataFrame, gradients: dict) -> dict:
     nodes = set(rows.loc[rows["n_workers"] > 1, "n_nodes"].clip(upper=3))
     for count, words in ((1, "one node"), (2, "two nodes"), (3, "three or more nodes")):
         expected = f"several workers on {words}, which set the price there"
-        require(count in nodes, "rows: n_nodes", expected, found="none")
+        require(count in nodes, "rows n_nodes", expected, found="none")
     parts = {name: part for name, part in rows.groupby("application", sort=False)}
     fixed = {name: _fixed(part, gradients[name]) for name, part in parts.items()}
 
