@@ -218,7 +218,7 @@ def test_a_wrapper_that_was_cut_before_its_first_pair_costs_nothing(tmp_path, te
 
 def test_one_model_cannot_be_timed_beside_itself(tmp_path):
     work = unused()
-    with pytest.raises(ValueError, match="make: expected a model of its own at each call"):
+    with pytest.raises(ValueError, match="make: expected a new model at each call"):
         time_wrapper(lambda: work, tmp_path / "wrapper.csv")
 
 

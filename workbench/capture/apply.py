@@ -14,7 +14,7 @@ from ..fusion import Plan
 from ..fusion.frameworks import cap_list
 from .hooks import check_trained, trained
 from .planned import Planned, is_planned
-from .plans import Messages, grouped, in_order, table_of
+from .plans import Messages, grouped, in_order, unready_gradients
 
 
 @checked(
@@ -65,7 +65,7 @@ def apply_plan(
     _check_same(module, group)
     table = None if gradients is None else in_order(gradients, module)
     if isinstance(plan, Plan):
-        plan(table_of(module, trained(module)))  # raises unless it covers them all
+        plan(unready_gradients(module, trained(module)))  # raises unless it covers them all
     if how != "hooks" and table is not None and not find_unused_parameters:
         planned = grouped(plan, table)
         if caps := _caps(module, planned):
@@ -79,7 +79,7 @@ def apply_plan(
     order = None if table is None else table["name"].astype(str).tolist()
 
     def messages(names: list[str]) -> Messages:
-        return grouped(plan, table_of(module, names) if table is None else table)
+        return grouped(plan, unready_gradients(module, names) if table is None else table)
 
     return Planned(
         module,
@@ -126,7 +126,7 @@ def _caps(module: nn.Module, messages: Messages) -> list[float] | None:
     known = inspect.signature(DistributedDataParallel).parameters
     if "bucket_cap_mb_list" not in known or len({p.dtype for p in found.values()}) > 1:
         return None
-    table = table_of(module, order)
+    table = unready_gradients(module, order)
     caps = cap_list(table, Plan(counts=tuple(map(len, messages))))[1].caps
     made, _ = dist._compute_bucket_assignment_by_size([found[n] for n in order], list(caps))
     same = [[order[index] for index in indices] for indices in made] == messages

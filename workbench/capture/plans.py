@@ -77,7 +77,7 @@ def policy_of(text: str) -> tuple[object, list[str] | None]:
     return simple[text], None
 
 
-def table_of(model: nn.Module, order: Sequence[str]) -> pd.DataFrame:
+def unready_gradients(model: nn.Module, order: Sequence[str]) -> pd.DataFrame:
     """Return GRADIENTS of a model in an order of names; ready times are unknown and set to 0."""
     nbytes = pd.Series(sizes(model), dtype="int64").loc[list(order)]
     return nbytes.rename_axis("name").reset_index(name="nbytes").assign(ready_s=0.0)
@@ -108,4 +108,4 @@ def in_order(gradients: pd.DataFrame | Iterable[str], model: nn.Module) -> pd.Da
     ):
         require(not others, "gradients", expected, found=f"{kind} {shown((others or [0])[0])}")
     _once(names, "gradients")
-    return gradients if isinstance(gradients, pd.DataFrame) else table_of(model, names)
+    return gradients if isinstance(gradients, pd.DataFrame) else unready_gradients(model, names)
