@@ -1,8 +1,8 @@
-"""Decoded traces kept as Parquet files, one a trace: opening a trace again decodes nothing.
+"""Decoded traces in Parquet files, one per trace, so that opening a trace again decodes nothing.
 
-A file's name is the hash of all that the table depends on: the trace's bytes, this package's code
-and the caller's options. A hash of the file's own bytes lies in front of its footer, where Parquet
-readers do not look, so damage shows before anything is parsed; a damaged file is no file.
+The name of a file is the hash of all that its table depends on: the bytes of the trace, the code of
+base/ and traces/, and the caller's options. In front of the footer, where Parquet readers do not
+look, is a hash of the file's own bytes; a damaged file counts as missing and is never parsed.
 """
 
 import hashlib
@@ -16,16 +16,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-_FIELD = "workbench"  # of the Parquet file's metadata: what is not a column, as JSON
+from ..base.checks import require
+
+_FIELD = "workbench"  # of the Parquet file's metadata: as JSON what is not a column
 _MAGIC, _DIGEST_BYTES = b"PAR1", 32
-_ROWS = 2**14  # of a batch while reading: small enough to stay in the processor's caches
+_ROWS = 2**14  # of a batch while reading: fits the processor's caches
 
 
 def key_of(path: Path, *parts: str) -> str:
-    """The name of a trace's cached form: 64 hex digits, other ones after any change.
+    """Return the name of a trace's cached form: 64 hex digits that differ after any change.
 
-    sha256 of the file's content, the package's code, and `parts`, the options it was read with.
-    Raises OSError when the file cannot be read.
+    sha256 of the file's content, the code, and `parts`, the options of reading. Raises OSError if
+    the file cannot be read.
     """
     with Path(path).open("rb") as stream:
         content = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -34,7 +36,7 @@ def key_of(path: Path, *parts: str) -> str:
 
 @cache
 def reader_version() -> str:
-    """sha256 of the source of base/ and traces/: a reader that changed finds nothing cached."""
+    """Return the sha256 of the source of base/ and traces/: changed code finds nothing cached."""
     package, version = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(p for room in ("base", "traces") for p in (package / room).rglob("*.py")):
         text = path.read_bytes()
@@ -43,7 +45,7 @@ def reader_version() -> str:
 
 
 def fetch(folder: Path, key: str) -> tuple[pd.DataFrame, dict, list[dict]] | None:
-    """What `store` was given for this key; None when there is no such file or it is damaged."""
+    """Return what `store` received for this key, or None if the file is missing or damaged."""
     try:
         data = _path(folder, key).read_bytes()
     except OSError:
@@ -53,19 +55,19 @@ def fetch(folder: Path, key: str) -> tuple[pd.DataFrame, dict, list[dict]] | Non
         return None
     try:
         return _decode(data)
-    except Exception:  # whole, but written by a pandas or Arrow that named things otherwise
+    except Exception:  # not damaged, but written by another version of pandas or Arrow
         return None
 
 
 def store(folder: Path, key: str, table: pd.DataFrame, info: dict, ledger: list[dict]) -> None:
-    """Keep one trace's rows, what it says of itself, and its LEDGER rows, for `fetch`.
+    """Store one trace's rows, the facts its file states, and its LEDGER rows, for `fetch`.
 
-    table : columns of whole numbers, floats or booleans, nullable or not, or categories; its index
-        is not kept
-    info, ledger : whatever JSON can say
+    table : columns of integers, floats or booleans, nullable or not, or categories; its index is
+        not stored
+    info, ledger : anything that JSON can represent
 
-    Other processes see the whole file or none. Raises ValueError for a column of another kind and
-    OSError when the folder cannot be written.
+    Other processes see the complete file or none. Raises ValueError for a column of another type
+    and OSError if the folder cannot be written.
     """
     data = _encode(table, {"info": info, "ledger": ledger})
     end = _footer(data)
@@ -81,24 +83,18 @@ def store(folder: Path, key: str, table: pd.DataFrame, info: dict, ledger: list[
         unfinished.unlink(missing_ok=True)
 
 
-def clear(folder: Path) -> None:
-    """Delete every file that `store` left in the folder, and no other."""
-    for path in Path(folder).glob("[0-9a-f]" * 64 + ".*"):
-        path.unlink(missing_ok=True)
-
-
 def _path(folder: Path, key: str) -> Path:
     return Path(folder) / f"{key}.parquet"
 
 
 def _footer(data: bytes) -> int:
-    """Where the footer begins, 0 for none: a Parquet file ends in the footer's size and PAR1."""
+    """Return where the footer begins, or 0: a Parquet file ends in the footer's size and PAR1."""
     begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     return max(begin, 0) if data[-4:] == _MAGIC else 0
 
 
 def _digest(data: bytes, key: str, at: int) -> bytes:
-    """sha256 of the key and of all bytes but the hash itself, which ends at `at`."""
+    """Return the sha256 of the key and of all bytes but the hash itself, which ends at `at`."""
     digest = hashlib.sha256(key.encode())
     digest.update(memoryview(data)[: at - _DIGEST_BYTES])
     digest.update(memoryview(data)[at:])
@@ -106,8 +102,8 @@ def _digest(data: bytes, key: str, at: int) -> bytes:
 
 
 def _encode(table: pd.DataFrame, said: dict) -> bytes:
-    """A Parquet file: plain columns, each nullable one with a second that marks what is missing."""
-    # Imported here: who keeps no cache needs none of it.
+    """Return a Parquet file; a nullable column has a second one that marks missing values."""
+    # Imported here: without a cache nothing needs it.
     from arro3.core import Array, Table
     from arro3.io import write_parquet
 
@@ -131,7 +127,7 @@ def _encode(table: pd.DataFrame, said: dict) -> bytes:
 
 
 def _plain(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], dict]:
-    """A column as NumPy arrays, and what it takes to put it together again."""
+    """Return a column as NumPy arrays, and what restores it from them."""
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         values = dtype.categories
@@ -141,12 +137,10 @@ def _plain(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], dict]:
         return {name: column.to_numpy()}, {}
     if pd.api.types.is_numeric_dtype(dtype) and hasattr(dtype, "numpy_dtype"):
         values = column.to_numpy(dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
-        missing = column.isna().to_numpy(np.int8)  # sooner read than bits
+        missing = column.isna().to_numpy(np.int8)  # faster to read than bits
         return {name: values, _missing(name): missing}, {"nullable": str(dtype)}
-    raise ValueError(
-        f"column {name}: expected numbers, booleans or categories, got {dtype}. Leave it out, or "
-        "make it a category"
-    )
+    do = "Leave it out, or make it a category"
+    require(False, f"column {name}", "numbers, booleans or categories", found=str(dtype), do=do)
 
 
 def _missing(name: str) -> str:
@@ -175,7 +169,7 @@ def _decode(data: bytes) -> tuple[pd.DataFrame, dict, list[dict]]:
 
 
 def _columns(reader, said: dict) -> dict[str, np.ndarray]:
-    """Each column whole, filled batch by batch, so that memory holds none of them twice."""
+    """Return each column, filled batch by batch, so that memory never contains two copies."""
     types = {name: kind["dtype"] for name, kind in said["kinds"].items()}
     types |= {_missing(name): "bool" for name, kind in said["kinds"].items() if "nullable" in kind}
     columns = {name: np.empty(said["n_rows"], dtype) for name, dtype in types.items()}

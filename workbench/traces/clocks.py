@@ -1,54 +1,47 @@
-"""Ranks on one axis of time: by the clocks in their files, else by the ends of collectives."""
+"""Ranks on one time axis: by the clocks in their files, or by the ends of collectives."""
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
 _EPOCH_NS = 10**18  # 2001: times beyond it count from the epoch, smaller ones from some boot
-_SKEW_NS = 1_000_000  # clocks that agree do so to far less; collectives end within less too
-_FAR_NS = 60 * 10**9  # no clock of a cluster is off by more; such files are of different times
+_SKEW_NS = 1_000_000  # clocks that agree differ by far less, and so do the ends of a collective
+_FAR_NS = 60 * 10**9  # no clock of a cluster is off by more: the files are of different times
 _ENOUGH = 8  # messages
-_DOUBT = ": they do not agree, so times of different ranks compare only roughly"
+_DOUBT = ": they do not agree, so compare times of different ranks only roughly"
 _NO_CLOCK = (
-    "the clocks of the ranks cannot be aligned: not every file states a time since the epoch "
-    "(baseTimeNanoseconds), and the ranks have no collective in common. "
-    "Load the ranks one at a time"
+    "the clocks of the ranks cannot be aligned: expected times since the epoch in every file "
+    "(baseTimeNanoseconds) or a collective that all ranks share. Load the ranks one at a time"
 )
-_TOLD = ["iteration", "op", "group", "start_ns", "end_ns"]  # of a message
 
 
 def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
-    """Put the ranks' EVENTS (times in ns) on one axis; also how, and whether that is doubtful.
+    """Put the ranks' EVENTS (times in ns) on one axis; also return how, and if that is doubtful.
 
-    Clocks are taken as they are when every file counts from the epoch and they agree. Otherwise
-    each rank is shifted so that its collectives end with those of the first rank, since all workers
-    leave a collective together. Raises ValueError when neither is possible.
+    Clocks are used as they are if every file counts from the epoch and they agree. Otherwise each
+    rank is shifted so that its collectives end with those of the first rank, since all workers
+    leave a collective together. Raises ValueError if neither is possible.
     """
     if len(tables) < 2:
         return tables, "", False
     ends = _ends(tables)
     apart = [_apart(ends[0], other) for other in ends]
+    middles = [middle for middle, _, _ in apart]
     if all(table["start_ns"].min() >= _EPOCH_NS for table in tables if len(table)):
         how = "clocks of the ranks as their files state them"
         skewed = [_is_skewed(*each) for each in apart]
-        shifts = [m if off else 0 for (m, _, _), off in zip(apart, skewed, strict=True)]
+        middles = [middle if off else 0 for middle, off in zip(middles, skewed, strict=True)]
         if any(skewed):
-            how += (
-                f", but {sum(skewed)} of them shifted, by up to {max(map(abs, shifts)) / 1e6:.1f}"
-            )
-            how += " ms, onto the ends of their collectives"
+            most = max(map(abs, middles)) / 1e6
+            how += f", but {sum(skewed)} of them shifted, by up to {most:.1f} ms, onto the ends"
+            how += " of their collectives"
+    elif np.isnan(middles).any():
+        raise ValueError(_NO_CLOCK)
     else:
-        if any(middle != middle for middle, _, _ in apart):
-            raise ValueError(_NO_CLOCK)
         how = "clocks of the ranks aligned on the ends of their collectives"
-        shifts = [middle for middle, _, _ in apart]
-    shifts = [round(shift) for shift in shifts]
-    left = [
-        _apart(ends[0], other, shift) if shift else each
-        for other, shift, each in zip(ends, shifts, apart, strict=True)
-    ][1:]
-    limits = [_SKEW_NS if n >= _ENOUGH else _FAR_NS for _, _, n in left]
-    doubtful = any(abs(each[0]) > limit for each, limit in zip(left, limits, strict=True))
+    shifts = list(map(round, middles))
+    left = [_apart(ends[0], *each) for each in zip(ends[1:], shifts[1:], strict=True)]
+    doubtful = any(abs(m) > (_SKEW_NS if n >= _ENOUGH else _FAR_NS) for m, _, n in left)
     left = [abs(middle) for middle, _, _ in left if middle == middle]
     residual = f"; matching ends differ by {max(left) / 1e3:.1f} us (median)" if left else ""
     moved = [
@@ -59,11 +52,12 @@ def align(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], str, bool]:
 
 
 def _ends(tables: list[pd.DataFrame]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each rank the collectives, by message and then in order: (message, end in ns).
+    """Return (message, end in ns) of each rank's collectives, by message and then in order.
 
     A message is an iteration, op and group, as a whole number that all ranks share.
     """
-    comm = [table.loc[table["kind"] == "comm", _TOLD] for table in tables]
+    columns = ["iteration", "op", "group", "start_ns", "end_ns"]
+    comm = [table.loc[table["kind"] == "comm", columns] for table in tables]
     comm = [rows.iloc[np.argsort(rows["start_ns"].to_numpy(), kind="stable")] for rows in comm]
     message = pd.factorize(np.concatenate([rows["iteration"] for rows in comm]))[0]
     for column in ("op", "group"):
@@ -78,16 +72,17 @@ def _ends(tables: list[pd.DataFrame]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _is_skewed(middle: float, spread: float, n: int) -> bool:
-    """Whether a clock is plainly off: enough messages, all ending as much too early or too late."""
+    """Return whether a clock is off: enough messages, all too early or too late by as much."""
     return n >= _ENOUGH and spread < _SKEW_NS < abs(middle) < _FAR_NS
 
 
 def _apart(reference: tuple, other: tuple, shift: int = 0) -> tuple[float, float, int]:
-    """How far matching ends lie apart, ns: median, interquartile range (NaN without any), number.
+    """Return how far matching ends are apart, ns: median, interquartile range, and their number.
 
-    Where one rank misses a message the order pairs wrong ones, so such iterations do not count.
+    Both are NaN if nothing matches. In an iteration in which a rank lacks a message the order
+    would pair wrong ones, so it does not count.
     """
-    n = max((int(message.max(initial=-1)) + 1 for message, _ in (reference, other)))
+    n = max(int(message.max(initial=-1)) + 1 for message, _ in (reference, other))
     counts = [np.bincount(message, minlength=n) for message, _ in (reference, other)]
     alike = counts[0] == counts[1]
     ends = [ends[alike[message]] for message, ends in (reference, other)]  # pair by pair

@@ -1,11 +1,10 @@
-"""Our breakdown of a trace beside that of other tools, and why they differ where they do."""
+"""Our breakdown of a trace compared with other tools, and the reasons for differences."""
 
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from functools import reduce
 from itertools import combinations
 from pathlib import Path
 
@@ -13,7 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ..base import intervals
+from ..base.checks import require
 from ..base.units import MS
+from .breakdown import WORK_KINDS, spans_of
 from .run import load_run
 
 QUANTITIES = {
@@ -25,13 +26,12 @@ QUANTITIES = {
     "non_compute": "busy with no compute running: communication, copies and sets",
     "idle": "with nothing running",
 }
-_WORK = ["compute", "comm", "memory"]
 _TIMEOUT_S = 600
-_NCCL = "(?i).*(?:nccl|rccl|cross_device_reduce)"  # what TraceLens takes for communication
-_SAME_S = 1.5e-6  # traces in whole us: sums that differ by a tick are the same
+_NCCL = "(?i).*(?:nccl|rccl|cross_device_reduce)"  # what is communication to TraceLens
+_SAME_S = 1.5e-6  # traces in whole us: sums that differ by a tick are equal
 
-# What runs in the tool's own Python; the trace's path and rank are its arguments. Its last line of
-# output is JSON: {quantity: us} and its version, or null when the tool is not there.
+# These run in the Python of the tools, with the trace's path and rank as arguments. The last line
+# of output is JSON: {quantity: us} and the version, or null if the tool is not installed.
 _HTA = """
 import importlib.util, json, logging, sys
 if importlib.util.find_spec("hta") is None:
@@ -84,33 +84,38 @@ print(json.dumps({key: float(value) for key, value in said.items()} | {
 
 
 def cross_check(path, peer_python=None) -> pd.DataFrame:
-    """Our breakdown of one trace beside those of HTA and TraceLens.
+    """Compare our breakdown of one trace with those of HTA and TraceLens.
 
     Parameters
     ----------
     path : a trace of one rank
-    peer_python : the Python that has the tools, when that is not this one (HTA needs pandas < 3)
+    peer_python : the Python that has the tools, if it is not this one (HTA needs pandas < 3)
 
-    Each tool reads the file itself, in a process of its own. One row a tool and quantity (those of
-    QUANTITIES):
+    Each tool reads the file itself, in a separate process. One row per tool and quantity, those of
+    QUANTITIES:
 
-    tool : HTA as it comes, HTA told to keep the last step, TraceLens
+    tool : HTA with its defaults, HTA with the last step kept, TraceLens
     version : of the tool; "not installed" or "failed"
     quantity : what is compared
-    ours_ms, theirs_ms, difference_ms : ms, theirs less ours; <NA> without the tool
-    difference_percent : % of ours; <NA> where ours is 0
-    why : known reasons, each found by computing our breakdown again by the tool's rule
+    ours_ms, theirs_ms, difference_ms : ms, theirs minus ours; <NA> without the tool
+    difference_percent : % of ours; <NA> if ours is 0
+    why : known reasons, each found by repeating our breakdown by the rule of the tool
 
-    Raises FileNotFoundError or ValueError when the trace or the Python cannot be read or started.
+    Raises FileNotFoundError or ValueError if the trace cannot be read or the Python not started.
     """
     run = load_run(path)
-    work = run.events[run.events["kind"].isin(_WORK)]
-    if work.empty or work["rank"].nunique(dropna=False) > 1 or not Path(path).is_file():
-        raise ValueError(
-            f"{path}: expected one trace with device rows, of one rank; found {len(work)} such "
-            f"rows, ranks {list(work['rank'].unique())}. Pass the file of one rank"
+    work = run.events[run.events["kind"].isin(WORK_KINDS)]
+    ranks = work["rank"].unique()
+    found = f"{len(work)} device rows of ranks {list(ranks)}"
+    one = len(ranks) == 1 and Path(path).is_file()
+    require(one, str(path), "one trace with device rows, of one rank", found=found)
+    python = shutil.which(str(peer_python or sys.executable))
+    if python is None:
+        raise FileNotFoundError(
+            f"peer_python: {peer_python} is not a program. Pass the path of the Python that has "
+            "the tools, such as .venv-peers/bin/python"
         )
-    python = _python(peer_python)
+    python = str(Path(python).absolute())  # not resolved: the link identifies the environment
     arguments = [str(Path(path).resolve()), str(_number(run.info["ranks"]))]
     parts = [
         _compare(tool, _ask(python, code, [*arguments, option]), run.events, rules)
@@ -124,8 +129,8 @@ def cross_check(path, peer_python=None) -> pd.DataFrame:
 
 
 def breakdown(rows: pd.DataFrame) -> dict[str, float]:
-    """QUANTITIES of one rank's rows of EVENTS, in s: lengths of unions over the whole trace."""
-    spans = {kind: _spans(rows[rows["kind"] == kind]) for kind in _WORK}
+    """Return QUANTITIES of one rank's rows of EVENTS, s: unions of spans over the whole trace."""
+    spans = {kind: spans_of(rows[rows["kind"] == kind]) for kind in WORK_KINDS}
     busy = intervals.union(*map(np.concatenate, zip(*spans.values(), strict=True)))
     compute, comm, working = (
         intervals.measure(*each) for each in (spans["compute"], spans["comm"], busy)
@@ -136,28 +141,14 @@ def breakdown(rows: pd.DataFrame) -> dict[str, float]:
     return dict(zip(QUANTITIES, map(float, values), strict=True))
 
 
-def _spans(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    return rows["start_s"].to_numpy(), rows["end_s"].to_numpy()
-
-
-def _python(peer_python) -> str:
-    python = shutil.which(str(peer_python or sys.executable))
-    if python is None:
-        raise FileNotFoundError(
-            f"peer_python: {peer_python} is no program. Pass the path of the Python that has the "
-            "tools, such as .venv-peers/bin/python"
-        )
-    return str(Path(python).absolute())  # not resolved: a link is how an environment is told
-
-
 def _number(ranks: list) -> int:
     return next((int(rank) for rank in ranks if rank is not None), 0)
 
 
 def _ask(python: str, code: str, arguments: list[str]) -> dict:
-    """What a tool says; {"version": ...} alone, and why, when it says nothing.
+    """Return the answer of a tool, or {"version": ..., "why": ...} without one.
 
-    It runs in an empty folder, lest it take a file of the user's for a module.
+    It runs in an empty folder, so that it does not import a file of the user as a module.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -178,36 +169,29 @@ def _ask(python: str, code: str, arguments: list[str]) -> dict:
     try:
         said = json.loads(run.stdout.strip().rsplit("\n", 1)[-1])
     except json.JSONDecodeError:
-        return {"version": "failed", "why": f"its answer is no JSON: {run.stdout[-80:]!r}"}
+        return {"version": "failed", "why": f"its answer is not JSON: {run.stdout[-80:]!r}"}
     return said or {"version": "not installed", "why": f"not importable in {python}"}
 
 
 def _compare(tool: str, said: dict, events: pd.DataFrame, rules) -> pd.DataFrame:
-    ours = breakdown(events[events["kind"].isin(_WORK)])
+    ours = breakdown(events[events["kind"].isin(WORK_KINDS)])
     table = pd.DataFrame(
         {
             "tool": tool,
             "version": said["version"],
             "quantity": list(ours),
             "ours_ms": [round(value / MS, 6) for value in ours.values()],  # to the ns
-            "theirs_ms": pd.array([_ms(said.get(name)) for name in ours], dtype="Float64"),
+            "theirs_ms": pd.array([said.get(name, pd.NA) for name in ours], dtype="Float64") / 1e3,
         }
     )
     difference = (table["theirs_ms"] - table["ours_ms"]).round(6)
     share = 100 * difference / table["ours_ms"].where(table["ours_ms"] > 0).astype("Float64")
-    if "why" in said:
-        why = [said["why"]] * len(table)
-    else:
-        why = _reasons(said, ours, rules(events), _slack(events, tool))
+    why = said.get("why") or _reasons(said, ours, rules(events), _slack(events, tool))
     return table.assign(difference_ms=difference, difference_percent=share, why=why)
 
 
-def _ms(us: float | None):
-    return pd.NA if us is None else us / 1e3
-
-
 def _reasons(said: dict, ours: dict, rules: list[tuple], slack: dict) -> list[str]:
-    """Why each quantity differs: by the rule under which ours comes closest to theirs."""
+    """Return why each quantity differs: the rule by which ours comes closest to theirs."""
     theirs = {name: said[name] / 1e6 for name in ours}
     by_rule = [(why, breakdown(rows)) for why, rows in rules]
     why, value = min([("", ours), *by_rule], key=lambda rule: _apart(rule[1], theirs))
@@ -230,14 +214,14 @@ def _apart(a: dict, b: dict) -> float:
 
 
 def _slack(events: pd.DataFrame, tool: str) -> dict[str, tuple[float, float]]:
-    """How far rounding may move each quantity down and up, s.
+    """Return how far rounding may move each quantity down and up, s.
 
-    HTA moves starts up and ends down to whole us where a trace has finer times (up to 2 us a row,
+    HTA moves starts up and ends down to whole us if a trace has finer times (up to 2 us per row,
     which compute and communication lose), and gives the overlap as a share rounded to 0.01 %.
     """
     if tool == "TraceLens":
         return dict.fromkeys(QUANTITIES, (_SAME_S, _SAME_S))
-    work = events[events["kind"].isin(_WORK)]
+    work = events[events["kind"].isin(WORK_KINDS)]
     us = work["start_s"].to_numpy() * 1e6
     finer = bool((np.abs(us - us.round()) > 0.01).any())
     rows = 2e-6 * len(work) * finer + _SAME_S
@@ -249,7 +233,7 @@ def _slack(events: pd.DataFrame, tool: str) -> dict[str, tuple[float, float]]:
 
 
 def _hta_last(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """HTA keeps what a host call up to the end of the last of several steps has launched."""
+    """Return the rule of HTA with the last step kept: rows launched by the end of the last step."""
     steps = _steps(events)
     if steps["name"].nunique() < 2:
         return _with_waits(events)
@@ -258,85 +242,62 @@ def _hta_last(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _hta_default(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """HTA as it comes keeps what a host call before the start of the last step has launched."""
+    """Return the rule of HTA by default: rows launched before the start of the last step."""
     steps = _steps(events)
     if steps["name"].nunique() < 2:
         return _with_waits(events)
-    before = np.nextafter(steps["start_s"].max(), -np.inf)
-    why = "it drops the last ProfilerStep and what that launched, unless told to keep it"
-    return [(why, _launched(events, before))]
+    why = "it drops the last ProfilerStep and what that launched, unless set to keep it"
+    return [(why, _launched(events, np.nextafter(steps["start_s"].max(), -np.inf)))]
 
 
 def _with_waits(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """HTA takes each row of a stream, waits included, for work of the device."""
+    """Return the rule of HTA by which every row of a stream, waits included, is work."""
     waits = (events["kind"] == "annotation") & (events["stream"] >= 0)
     waits &= events["correlation"] >= 0
-    rows = events[waits | events["kind"].isin(_WORK)]
+    rows = events[waits | events["kind"].isin(WORK_KINDS)]
     kind = rows["kind"].astype("str").mask(rows["kind"] == "annotation", "memory")
     return [("it counts the waits of streams as busy", rows.assign(kind=kind))]
 
 
 def _tracelens(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """All ways to combine what TraceLens does otherwise, as far as this trace shows it.
+    """Return all combinations of the rules of TraceLens that change this trace.
 
     From its source: GPUEventAnalyser.get_gpu_event_lists, TraceToTree.add_gpu_ops_to_tree.
     """
-    work = events[events["kind"].isin(_WORK)].astype({"kind": "str"})
-    launched = set(_launched(events, np.inf).index)
-    steps = {
-        "it counts memory sets as compute": _sets_compute,
-        "it leaves out device rows that it can link to no host call": lambda rows: rows[
-            rows.index.isin(launched)
-        ],
-        "it leaves out memory sets, which no flow links to their call": lambda rows: rows[
-            ~_is_set(rows)
-        ],
-        "it takes kernels without nccl in their name for compute": _only_nccl,
-        "it counts ROCm's copy kernels as memory": _copies_memory,
-    }
-    steps = {why: step for why, step in steps.items() if not step(work).equals(work)}
-    rules = []
-    for n in range(1, len(steps) + 1):
-        for some in combinations(steps, n):
-            rows = reduce(lambda rows, why: steps[why](rows), some, work)
-            rules.append(("; ".join(some), rows))
-    return rules
-
-
-def _steps(events: pd.DataFrame) -> pd.DataFrame:
-    """The rows that span a step, on the host and as the device's annotations: HTA takes either."""
-    named = events["name"].astype("str").str.match(r"ProfilerStep#\d+$")
-    return events[named & ~events["kind"].isin(_WORK)]
-
-
-def _launched(events: pd.DataFrame, until_s: float) -> pd.DataFrame:
-    """The device rows that a host call starting by then has launched (the same correlation)."""
-    host = events[(events["stream"] == -1) & (events["start_s"] <= until_s)]
-    calls = host.loc[host["correlation"] >= 0, "correlation"]
-    work = events[events["kind"].isin(_WORK)]
-    return work[work["correlation"].isin(calls)]
-
-
-def _sets_compute(work: pd.DataFrame) -> pd.DataFrame:
-    return _taken_for("compute", work, _is_set(work))
-
-
-def _is_set(work: pd.DataFrame) -> pd.Series:
-    return (work["kind"] == "memory") & _named(work, "Memset")
-
-
-def _only_nccl(work: pd.DataFrame) -> pd.DataFrame:
-    return _taken_for("compute", work, (work["kind"] == "comm") & ~_named(work, _NCCL))
-
-
-def _copies_memory(work: pd.DataFrame) -> pd.DataFrame:
+    work = events[events["kind"].isin(WORK_KINDS)].astype({"kind": "str"})
+    kind, sets = work["kind"], _named(work, "Memset")
+    unlinked = ~work.index.isin(_launched(events, np.inf).index)
+    unnamed = ~_named(work, _NCCL)
     copies = _named(work, "MEMORY_COPY_|__amd_rocclr_copyBuffer")
-    return _taken_for("memory", work, copies & (work["kind"] == "compute"))
+    rules = {  # which rows of which kinds become what; "" leaves them out
+        "it counts memory sets as compute": (sets, ["memory"], "compute"),
+        "it leaves out device rows that it can link to no host call": (unlinked, WORK_KINDS, ""),
+        "it leaves out memory sets, which no flow links to their call": (sets, ["memory"], ""),
+        "it takes kernels without nccl in their name for compute": (unnamed, ["comm"], "compute"),
+        "it counts ROCm's copy kernels as memory": (copies, ["compute"], "memory"),
+    }
+    rules = {why: rule for why, rule in rules.items() if (rule[0] & kind.isin(rule[1])).any()}
+    found = []
+    for some in (some for n in range(len(rules)) for some in combinations(rules, n + 1)):
+        theirs = kind
+        for rows, kinds, to in map(rules.get, some):
+            theirs = theirs.mask(rows & theirs.isin(kinds), to)
+        found.append(("; ".join(some), work.assign(kind=theirs)[theirs != ""]))
+    return found
 
 
 def _named(work: pd.DataFrame, pattern: str) -> pd.Series:
     return work["name"].astype("str").str.match(pattern)
 
 
-def _taken_for(kind: str, work: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
-    return work.assign(kind=work["kind"].mask(rows, kind))
+def _steps(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that span a step, of the host or the device: HTA takes either."""
+    return events[_named(events, r"ProfilerStep#\d+$") & ~events["kind"].isin(WORK_KINDS)]
+
+
+def _launched(events: pd.DataFrame, until_s: float) -> pd.DataFrame:
+    """Return the device rows that a host call starting by then launched (same correlation)."""
+    host = events[(events["stream"] == -1) & (events["start_s"] <= until_s)]
+    calls = host.loc[host["correlation"] >= 0, "correlation"]
+    work = events[events["kind"].isin(WORK_KINDS)]
+    return work[work["correlation"].isin(calls)]

@@ -1,4 +1,4 @@
-"""Which files a path names: a file, a folder, a pattern, a list of them, an archive's members."""
+"""The files of a path: a file, a folder, a pattern, a list of them, or an archive's members."""
 
 import glob
 import io
@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..base.checks import require
 from ..base.units import format_bytes
 from .readers import source as sources
 from .readers.source import Source
@@ -16,9 +17,9 @@ MAX_MEMBERS = 100_000  # of one archive
 
 
 def existing(path) -> Path:
-    """The path, or FileNotFoundError with where it was looked for."""
-    if not isinstance(path, str | os.PathLike) or not str(path):
-        raise ValueError(f"expected a path as text or pathlib.Path, got {type(path).__name__}")
+    """Return the path, or raise FileNotFoundError with the folder that was searched."""
+    is_path = isinstance(path, str | os.PathLike) and str(path)
+    require(is_path, "path", "text or pathlib.Path", path)
     path = Path(path)
     if not path.exists():
         where = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
@@ -27,29 +28,24 @@ def existing(path) -> Path:
 
 
 def one(path) -> Path:
-    """The one file that a path or pattern names, else ValueError."""
+    """Return the only file that a path or pattern names, or raise ValueError."""
     found, folder = named(path)
-    if folder is not None or len(found) != 1:
-        what = "a folder" if folder else f"{len(found)} files"
-        raise ValueError(f"{path}: expected one file, got {what}. Name the file")
+    what = "a folder" if folder else f"{len(found)} files"
+    ok = folder is None and len(found) == 1
+    require(ok, str(path), "one file", found=what, do="Name the file")
     return found[0]
 
 
 def named(path) -> tuple[list[Path], Path | None]:
-    """The files that a path, a pattern such as `runs/*.json.gz` or a list names, and the folder.
+    """Return the files of a path, a pattern (`runs/*.json.gz`) or a list of these, and the folder.
 
-    The folder is None unless the path is one. Raises FileNotFoundError when there is nothing.
+    The folder is None unless the path is one. Raises FileNotFoundError if there is nothing.
     """
     if isinstance(path, list | tuple):
-        files = [file for each in path for file in named(each)[0]]
-        if not files:
-            raise ValueError("expected at least one file, got an empty list")
-        return files, None
-    if (
-        isinstance(path, str | os.PathLike)
-        and glob.has_magic(str(path))
-        and not Path(path).exists()
-    ):
+        require(len(path), "path", "at least one file", found="an empty list")
+        return [file for each in path for file in named(each)[0]], None
+    is_path = isinstance(path, str | os.PathLike)
+    if is_path and glob.has_magic(str(path)) and not Path(path).exists():
         found = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
         if not found:
             raise FileNotFoundError(f"{path}: no file matches (looked in {Path.cwd()})")
@@ -61,7 +57,7 @@ def named(path) -> tuple[list[Path], Path | None]:
 
 
 def sources_of(path: Path) -> Iterator[Source]:
-    """The file itself, or the members of an archive one after another; nothing is written to disk.
+    """Yield the file itself, or the members of an archive; nothing is written to disk.
 
     Raises ValueError for a damaged archive, or one beyond the limits, when that point is reached.
     """
@@ -86,8 +82,8 @@ def sources_of(path: Path) -> Iterator[Source]:
 
 
 def _unread(path: Path, member: tarfile.TarInfo) -> Source:
-    """A member without content of its own: followed, a link might lead out of the archive."""
+    """Return a member without content; a link is not followed, it may point out of the archive."""
     source = Source(path, io.BytesIO(), member.name)
     what = f"a link to {member.linkname}" if member.linkname else "a device or pipe"
-    source.unread = f"{what}, no file: not read"
+    source.unread = f"{what}, not a file: not read"
     return source

@@ -1,7 +1,8 @@
-"""One file at a time: which reader it wants, what it holds, which rank that is."""
+"""One file at a time: its reader, its tables and its rank."""
 
 import re
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,34 +27,29 @@ from .readers import (
 from .readers.collectives import Patterns, added
 from .readers.source import HEAD_BYTES, Source
 
-# A file's reader is told by its head: the first that recognises it. The last takes any JSON.
-READERS = (
-    nsys,
-    totals,
-    execution_trace,
-    nccl_profiler,
-    horovod,
-    mxnet,
-    tensorflow,
-    kineto,
-)
-# Which reader a sweep wants is told by its head, too; the last takes what none recognises.
+# The first that recognises the head of a file reads it. The last takes any JSON.
+READERS = nsys, totals, execution_trace, nccl_profiler, horovod, mxnet, tensorflow, kineto
+# The same for timed collectives; the last takes what none recognises.
 SWEEPS = (plain, osu, lookup, nccl_tests)
 _RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_TICK_NS = 2000  # older traces round to us: two rows may seem to overlap by two ticks
-_DOUBTFUL_NS = 100_000  # beyond this an overlap is worth a warning
+_TICK_NS = 2000  # older traces round to us, so rows may seem to overlap by two ticks
+_DOUBTFUL_NS = 100_000  # larger overlaps are worth a warning
 
 
 def read_file(
     path: Path, strict: bool, keep: str, cached: Path | None, patterns: Patterns = ()
 ) -> list[tuple]:
-    """(EVENTS in ns or None, info, LEDGER rows) of a file, or of each member of an archive.
+    """Return (EVENTS in ns or None, info, LEDGER rows) of a file, or of each archive member.
 
-    What is no trace is an error if `strict`, else a row of the ledger. `cached` is the folder of
-    decoded traces, None for no cache; `patterns` come before those of the classifier.
+    strict : whether a file that is not a trace is an error instead of a row of the ledger
+    cached : folder of decoded traces, None for no cache
+    patterns : take precedence over those of the classifier
     """
-    key = _key(path, keep, patterns) if cached else ""
-    parts = _fetched(path, cached, key) if key else []
+    key, parts = "", []
+    if cached:
+        with suppress(OSError):  # reading the file reports it
+            key = cache.key_of(path, keep, repr(patterns))
+            parts = _fetched(path, cached, key)
     if not parts:
         with added(patterns):
             parts = _decoded(path, keep)
@@ -67,20 +63,13 @@ def read_file(
     return [part if part[0] is None else _with_rank(*part) for part in parts]
 
 
-def _key(path: Path, keep: str, patterns: Patterns) -> str:
-    """The file's key in the cache; "" when it cannot be read, which reading it will tell."""
-    try:
-        return cache.key_of(path, keep, repr(patterns))
-    except OSError:
-        return ""
-
-
 def _fetched(path: Path, folder: Path, key: str) -> list[tuple]:
     found = cache.fetch(folder, key)
     if found is None:
         return []
     table, info, ledger = found
-    return [(table, info | {"file": str(path)}, [row | {"file": str(path)} for row in ledger])]
+    here = {"file": str(path)}
+    return [(table, info | here, [row | here for row in ledger])]
 
 
 def _store(folder: Path, key: str, part: tuple) -> None:
@@ -102,7 +91,7 @@ def _decoded(path: Path, keep: str) -> list[tuple]:
 
 
 def refusal(head: bytes, why: str, call: str) -> str:
-    """Why a call does not read a file that begins so, and which call does.
+    """Return why a call does not read a file, and which call does.
 
     head : the beginning of the file, unpacked
     why : what is wrong, beginning with what the file is not
@@ -110,13 +99,16 @@ def refusal(head: bytes, why: str, call: str) -> str:
     """
     if not head.strip() and len(head) < HEAD_BYTES:
         return "the file is empty"
-    wanted = "read_measurements" if any(r.recognises(head) for r in SWEEPS) else ""
-    if not wanted and any(reader.recognises(head) for reader in READERS):
-        wanted = "read_totals" if totals.recognises(head) else "load_run"
+    wanted, what = "", "a trace"
+    if any(reader.recognises(head) for reader in SWEEPS):
+        wanted, what = "read_measurements", "timed collectives"
+    elif totals.recognises(head):
+        wanted, what = "read_totals", "totals"
+    elif any(reader.recognises(head) for reader in READERS):
+        wanted = "load_run"
     if wanted in ("", call) or f"{wanted}(path)" in why:
         return why
-    what = {"read_measurements": "timed collectives", "read_totals": "totals"}
-    return f"{why}. It may be {what.get(wanted, 'a trace')}: {wanted}(path)"
+    return f"{why}. It may be {what}: {wanted}(path)"
 
 
 def _skipped(file: str, why: str, *, warn: bool = False) -> tuple:
@@ -151,7 +143,7 @@ def _read_source(source: Source) -> tuple:
 
 
 def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
-    """Streams on which rows overlap, which no device does: (why, by how many ns at most)."""
+    """Return (why, ns of the longest overlap) for each stream on which rows overlap."""
     work = table[(table["stream"] >= 0) & table["kind"].isin(["compute", "comm", "memory"])]
     found = []
     work = work.sort_values("start_ns", kind="stable")
@@ -162,8 +154,8 @@ def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
             longest = rows.iloc[int((end - start).argmax())]
             why = (
                 f"stream {stream}: {int((late > _TICK_NS).sum())} rows start before an earlier one "
-                f"ends, an overlap on one stream of up to {format_seconds(late.max() / 1e9)}; no "
-                f"device does that, so a duration is wrong (longest: {longest['name'][:60]!r}, "
+                f"ends, an overlap on one stream of up to {format_seconds(late.max() / 1e9)}. "
+                f"Devices do not do that: a duration is wrong (longest: {longest['name'][:60]!r}, "
                 f"{format_seconds((longest['end_ns'] - longest['start_ns']) / 1e9)})"
             )
             found.append((why, int(late.max())))
@@ -171,30 +163,35 @@ def _overlaps(table: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def _with_rank(table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
-    """Take the rank from the file's name where its content tells none; say where they differ."""
+    """Take the rank from the file's name if its content has none; note where they differ."""
     named = _RANK_IN_NAME.search(info["file"].rsplit("/", 1)[-1])
-    if info["rank"] is not None or info.get("ranks"):
-        seen = info.get("ranks") or [info["rank"]]
+    named = named and int(named[1])
+    seen = _ranks(info)
+    if seen != [None]:
         # From the world's size on the number is something else, such as a process.
-        if named and int(named[1]) < (info["world_size"] or 0) and int(named[1]) not in seen:
-            why = f"rank {info['rank']} as the file says, though its name says {int(named[1])}"
+        if named is not None and named < (info["world_size"] or 0) and named not in seen:
+            why = f"rank {info['rank']} according to the file, {named} according to its name"
             ledger = [*ledger, note(info, why, warn=True)]
         return table, info, ledger
     if named is None:
         why = "no rank in the file: kept as rank <NA>. To set one, put rank<N> into the file's name"
         return table, info, [*ledger, note(info, why)]  # several such files are refused
-    info = info | {"rank": int(named[1])}
-    ledger = [row | {"rank": info["rank"]} for row in ledger]
-    ledger.append(note(info, f"no rank in the file: {info['rank']} taken from its name"))
-    rank = pd.array([info["rank"]] * len(table), dtype="Int64")
+    info = info | {"rank": named}
+    ledger = [row | {"rank": named} for row in ledger]
+    ledger.append(note(info, f"no rank in the file: {named} taken from its name"))
+    rank = pd.array([named] * len(table), dtype="Int64")
     return table.assign(rank=rank), info, ledger
 
 
-def by_host(parts: list[tuple]) -> list[tuple]:
-    """Count ranks on from node to node where each file counts the devices of its own from 0.
+def _ranks(info: dict) -> list[int | None]:
+    return info.get("ranks") or [info["rank"]]
 
-    In the order of the hosts' names, which is all that such files tell, and that is said. Left as
-    they are when a host is not told or has two files, or when a file tells another world size.
+
+def by_host(parts: list[tuple]) -> list[tuple]:
+    """Continue the numbers of ranks from node to node if each file counts its devices from 0.
+
+    The order is that of the hosts' names, since such files contain no other, and is noted. Numbers
+    stay if a host is unknown or has two files, or if a file states another world size.
     """
     several = [info for table, info, _ in parts if table is not None and info.get("ranks")]
     hosts = [info.get("host") for info in several]
@@ -214,59 +211,56 @@ def by_host(parts: list[tuple]) -> list[tuple]:
 
 
 def _natural(name: str) -> list:
-    """node2 before node10."""
+    """Return a key that sorts node2 before node10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _counted_from(first: int, table: pd.DataFrame, info: dict, ledger: list[dict]) -> tuple:
     info = info | {"ranks": [rank + first for rank in info["ranks"]]}
-    why = f"ranks counted from {first}, that of the first device of {info['host']}: hosts by name"
+    why = f"ranks counted from {first}, the first device of {info['host']}: hosts by name"
     return table.assign(rank=table["rank"] + first), info, [*ledger, note(info, why)]
 
 
 def note(info: dict, why: str, *, warn: bool = False) -> dict:
-    """A LEDGER row that says something of a file and counts no event."""
+    """Return a LEDGER row with a remark on a file; it counts no event."""
     row = {"file": info["file"], "rank": info.get("rank"), "what": "note", "n_events": 0}
     return row | {"kept": True, "why": why, "warn": warn}
 
 
-def check(infos: list[dict]) -> None:
-    """Raise ValueError when two files are of one rank, or several do not tell theirs."""
+def one_file_per_rank(infos: list[dict]) -> None:
+    """Raise ValueError if two files are of one rank, or if one of several has no rank."""
     seen = {}
-    several = [{**info, "rank": rank} for info in infos for rank in info.get("ranks", [])]
-    for info in [*(info for info in infos if not info.get("ranks")), *several]:
-        rank = info["rank"]
+    for rank, file in ((rank, info["file"]) for info in infos for rank in _ranks(info)):
         if rank in seen and rank is not None:
             raise ValueError(
-                f"two files claim rank {rank}: {seen[rank]} and {info['file']}. Expected one file "
-                "a rank: load one of them, or the files of one run"
+                f"two files claim rank {rank}: {seen[rank]} and {file}. Expected one file "
+                "per rank: load one of them, or the files of one run"
             )
         if rank is None and len(infos) > 1:
             raise ValueError(
-                f"{info['file']}: no rank in the file nor in its name, and there are {len(infos)} "
-                "files. Put rank<N> into each file's name where they are of several ranks; if they "
+                f"{file}: no rank in the file nor in its name, and there are {len(infos)} "
+                "files. Put rank<N> into each file's name if they are of several ranks; if they "
                 "are recordings of one worker, name one file"
             )
-        seen[rank] = info["file"]
+        seen[rank] = file
 
 
 def remarks(infos: list[dict], how: str, doubtful: bool) -> list[dict]:
-    """What is to be said of the ranks together: how their clocks agree, which are missing."""
-    notes = [note({"file": "", "rank": None}, how, warn=doubtful)] if how else []
-    ranks = {rank for info in infos for rank in info.get("ranks") or [info["rank"]]}
+    """Return notes on the ranks together: how their clocks agree, which ranks are missing."""
+    run = {"file": "", "rank": None}
+    notes = [note(run, how, warn=doubtful)] if how else []
+    ranks = {rank for info in infos for rank in _ranks(info)}
     if any(info.get("one_file") for info in infos):  # such a run writes no other
         return notes
     sizes = sorted({info["world_size"] or None for info in infos} - {None})
     size = max(sizes, default=0)
     beyond = sorted(rank for rank in ranks if rank is not None and 0 < size <= rank)
     if len(sizes) > 1 or beyond:
-        said = f"the files tell of {' and '.join(map(str, sizes))} ranks"
-        said += "".join(f", and one is of rank {rank}" for rank in beyond[-1:])
-        why = f"{said}: they may be of different runs"
-        notes.append(note({"file": "", "rank": None}, why, warn=True))
+        why = f"the files are of runs of {' and '.join(map(str, sizes))} ranks"
+        why += "".join(f", and one is of rank {rank}" for rank in beyond[-1:])
+        notes.append(note(run, f"{why}: they may be of different runs", warn=True))
     missing = sorted(set(range(min(size, 10**6))) - ranks)
     if missing and size > 1:
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        why = f"{len(missing)} of {size} ranks have no file: {shown}"
-        notes.append(note({"file": "", "rank": None}, why))
+        shown = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)
+        notes.append(note(run, f"{len(missing)} of {size} ranks have no file: {shown}"))
     return notes

@@ -1,4 +1,4 @@
-"""From files to tables: which reader a file wants, told by its content, and a run of its ranks."""
+"""From files to tables: a run of several ranks, timed collectives, totals."""
 
 import html
 import os
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
+from ..base.checks import checked, instance, one_of, require
 from ..base.progress import bar
 from ..base.tables import EVENTS, LEDGER, MEASUREMENTS
 from ..base.units import format_seconds
@@ -25,7 +26,7 @@ _TEXT = ("name", "kind", "op", "group")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Run:
-    """A recorded training run: name, what its files say of themselves, EVENTS and LEDGER."""
+    """A recorded training run: name, what its files say about it (info), EVENTS and LEDGER."""
 
     name: str
     info: dict
@@ -33,9 +34,6 @@ class Run:
     ledger: pd.DataFrame
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         return "\n".join(f"{key}: {_printable(value)}" for key, value in self._lines())
 
     def _repr_html_(self) -> str:
@@ -57,7 +55,7 @@ class Run:
         return [
             ("run", self.name),
             ("ranks", f"{ranks} of {self.info.get('world_size') or 'unknown'}"),
-            ("hardware", str(self.info.get("hardware") or "not said")),
+            ("hardware", str(self.info.get("hardware") or "unknown")),
             ("iterations", f"{numbers} in {format_seconds(span)}"),
             ("events", f"{kept:,} kept, {dropped:,} not (run.ledger says why)"),
             *(("note", why) for why in remarks),
@@ -65,10 +63,15 @@ class Run:
 
 
 def _printable(text: str) -> str:
-    """Text from a file without what would steer a terminal."""
+    """Return text from a file without characters that control a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
+@checked(
+    executor=lambda v, name: require(v is None or hasattr(v, "map"), name, "an Executor", v),
+    keep=one_of(("all", "kernels")),
+    cache=instance(bool | str | os.PathLike | None, "a folder, True or None"),
+)
 def load_run(
     path, executor: Executor | None = None, *, keep: str = "all", cache=None, patterns=None
 ) -> Run:
@@ -76,41 +79,37 @@ def load_run(
 
     Parameters
     ----------
-    path : a file, a folder with one trace a rank, a pattern (`runs/*.json.gz`), a list of these,
-        or a tar archive of ranks; gzip or not
-    executor : any concurrent.futures.Executor (`client.get_executor()` of Dask): files side by side
+    path : a file, a folder with one trace per rank, a pattern (`runs/*.json.gz`), a list of these,
+        or a tar archive of ranks; gzipped or not
+    executor : a concurrent.futures.Executor (`client.get_executor()` for Dask) reads files in
+        parallel
     keep : "all", or "kernels" to drop host rows while reading, so that a trace of gigabytes needs
-        little memory; gradients and launch times need the host rows, and so does all of a run
-        without a GPU, which is refused
-    cache : a folder in which decoded files are kept, so that opening them again is instant; True
-        for osf-workbench in the user's cache folder. Archives are not cached
-    patterns : {regular expression: collective} for kernels of communication that are not known
-        here, such as {"fast_reduce": "all_reduce"}; they come before those known, the first found
-        in a kernel's name holds, and "" leaves the collective to the call that launched it
+        little memory. Gradients and launch times need the host rows; a run without a GPU has no
+        others and is refused
+    cache : a folder that keeps decoded files, so that opening them again is instant; True for
+        osf-workbench in the user's cache folder. Archives are not cached
+    patterns : {regular expression: collective} for communication kernels that are not known here,
+        such as {"fast_reduce": "all_reduce"}. They take precedence over the known ones, the first
+        match in a kernel's name counts, and "" takes the collective from the call that launched it
 
-    The ranks share one axis of time (see `clocks`). What is lost of a damaged file is warned of,
-    and accounted for in `run.ledger` like everything else.
-    Raises FileNotFoundError for a missing path; ValueError when no trace can be read, two files
-    claim one rank, or the ranks' clocks cannot be aligned.
+    The ranks share one time axis (see `clocks`). A warning reports what is lost from a damaged
+    file, and `run.ledger` accounts for every event.
+    Raises FileNotFoundError for a missing path; ValueError if no trace can be read, two files
+    claim one rank, or the clocks of the ranks cannot be aligned.
     """
-    if keep not in ("all", "kernels"):
-        raise ValueError(f'keep: expected "all" or "kernels", got {keep!r}')
-    if executor is not None and not hasattr(executor, "map"):
-        raise ValueError(f"executor: expected one of concurrent.futures, got {executor!r}")
     added = collectives.compiled(patterns)
     paths, folder = files.named(path)
-    only = len(paths) == 1 and folder is None
     options = {"keep": keep, "cached": _cache_folder(cache), "patterns": added}
-    read = partial(ranks.read_file, strict=only, **options)
-    parts = executor.map(read, paths) if executor else map(read, paths)
+    options["strict"] = len(paths) == 1 and folder is None
+    parts = (executor.map if executor else map)(partial(ranks.read_file, **options), paths)
     parts = bar(parts, "files", len(paths)) if len(paths) > 1 else parts
     parts = ranks.by_host([part for of_file in parts for part in of_file])
     ledger = [row for _, _, rows in parts for row in rows]
     tables = [table for table, _, _ in parts if table is not None]
     infos = [info for table, info, _ in parts if table is not None]
     if not tables:
-        raise ValueError(_no_trace(path, paths, ledger))
-    ranks.check(infos)
+        raise ValueError(_no_trace(path, ledger))
+    ranks.one_file_per_rank(infos)
     try:
         tables, how, doubtful = clocks.align(tables)
     except ValueError as error:
@@ -122,21 +121,18 @@ def load_run(
 
 
 def read_events(path, *, patterns=None) -> pd.DataFrame:
-    """EVENTS of a trace file or a folder of ranks: `load_run(path, patterns=patterns).events`."""
+    """Return EVENTS of a trace file or a folder of ranks: `load_run(path).events`."""
     return load_run(path, patterns=patterns).events
 
 
 def read_measurements(path) -> pd.DataFrame:
-    """MEASUREMENTS from a file, or from any DataFrame with sizes, times and workers.
+    """Return MEASUREMENTS from a file, or from any DataFrame with sizes, times and workers.
 
     Files: output of nccl-tests and rccl-tests (text, JSON, CSV), of OSU's collectives, look-up
-    tables of all-reduces, and plain CSV. Further columns stay. Lines that could not be read are
-    warned of by number. Raises FileNotFoundError, or ValueError when there is no timed collective.
+    tables of all-reduces, and CSV. Other columns stay. A warning lists the lines that could not be
+    read. Raises FileNotFoundError, or ValueError if there is no timed collective.
     """
-    if isinstance(path, Run):
-        raise ValueError(
-            "expected a file or a table, got a Run: all_reduces(run) gives its timings"
-        )
+    require(not isinstance(path, Run), "path", "a file or a table", path, "Pass all_reduces(run)")
     if isinstance(path, pd.DataFrame):
         what, damage = "table", []
         table, problems = plain.from_table(path)
@@ -150,11 +146,11 @@ def read_measurements(path) -> pd.DataFrame:
 
 
 def read_totals(path, *, patterns=None) -> pd.DataFrame:
-    """Sums over a whole run, a row a kernel: from CSV of nvprof or `nsys stats`.
+    """Return sums over a whole run, one row per kernel, from CSV of nvprof or `nsys stats`.
 
-    Columns: kind, op, name, n_calls, seconds, mean_s, min_s, max_s. Such a table knows nothing of
-    overlap. `patterns` as `load_run` takes them. Raises FileNotFoundError, or ValueError when the
-    file is no such table.
+    Columns: kind, op, name, n_calls, seconds, mean_s, min_s, max_s. The overlap of kernels is
+    unknown. `patterns` are those of `load_run`. Raises FileNotFoundError, or ValueError for
+    another file.
     """
     source = Source(files.one(path))
     with collectives.added(collectives.compiled(patterns)):
@@ -162,7 +158,7 @@ def read_totals(path, *, patterns=None) -> pd.DataFrame:
 
 
 def _read_text(source: Source, reader_of, call: str):
-    """What the reader makes of the file's text; a ValueError tells which call reads the file."""
+    """Return what the reader makes of the file; a ValueError names the call that reads it."""
     head = source.head
     try:
         return reader_of(head)(source.text(), source.file)
@@ -173,32 +169,33 @@ def _read_text(source: Source, reader_of, call: str):
 
 
 def _sweep(head: bytes):
-    """The reader of timed collectives whose head this is; of half a header, that which says so."""
+    """Return the reader of timed collectives for this head; `plain` for an incomplete header."""
     known = len(columns.quantities(columns.header(head))) > 1
     other = plain if known else nccl_tests
     return next((r for r in ranks.SWEEPS if r.recognises(head)), other).read
 
 
 def add_sizes(run: Run, path, rank: int | None = None) -> Run:
-    """The run with the sizes and groups of messages that its trace lacks but the program told.
+    """Return the run with sizes and groups of messages that its trace lacks.
 
-    `path` is the PyTorch execution trace of one rank: of `rank`, when the run has several.
-    Messages are linked by their order. Raises ValueError when they cannot be.
+    path : the PyTorch execution trace of one rank
+    rank : that rank, if the run has several
+
+    Messages are linked by their order. Raises ValueError if they cannot be.
     """
     events = run.events
-    ranks_seen = events["rank"].unique()
-    if len(ranks_seen) > 1 and rank not in ranks_seen:
-        raise ValueError(f"rank: expected one of {ranks_seen.tolist()}, got {rank}")
+    known = events["rank"].unique()
+    mine = events if len(known) == 1 else events[events["rank"] == rank]
+    require(len(known) == 1 or rank in known, "rank", f"one of {known.tolist()}", rank)
     source = Source(files.one(path))
-    mine = events if len(ranks_seen) == 1 else events[events["rank"] == rank]
     joined = execution_trace.join(mine, execution_trace.called_messages(source))
     columns = ["op", "nbytes", "n_workers"]
     filled = {c: joined[c].astype(object).combine_first(events[c].astype(object)) for c in columns}
     events = events.assign(**filled).astype({c: events[c].dtype for c in columns[1:]})
-    known = joined["nbytes"].notna().sum() - mine["nbytes"].notna().sum()
-    why = f"sizes of {known} messages taken from the execution trace, linked by their order"
-    row = {"file": source.file, "rank": rank, "what": "note", "n_events": 0, "kept": True}
-    ledger = pd.concat([run.ledger, _ledger([row | {"why": why}])], ignore_index=True)
+    n = joined["nbytes"].notna().sum() - mine["nbytes"].notna().sum()
+    why = f"sizes of {n} messages taken from the execution trace, linked by their order"
+    row = ranks.note({"file": source.file, "rank": rank}, why)
+    ledger = pd.concat([run.ledger, _ledger([row])], ignore_index=True)
     return replace(run, events=events.astype({"op": "category"}), ledger=ledger)
 
 
@@ -207,36 +204,35 @@ def _cache_folder(cache) -> Path | None:
         return None
     if cache is True:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "osf-workbench"
-    if not isinstance(cache, str | os.PathLike):
-        raise ValueError(f"cache: expected a folder, True or None, got {cache!r}")
     return Path(cache).expanduser()
 
 
-def _no_trace(path, paths: list[Path], ledger: list[dict]) -> str:
-    rows = sorted(ledger, key=lambda row: not row["warn"])[:3]  # what is to be said of traces first
+def _no_trace(path, ledger: list[dict]) -> str:
+    rows = sorted(ledger, key=lambda row: not row["warn"])[:3]  # first what is said about traces
     found = "; ".join(f"{Path(row['file']).name} ({row['why'][:160]})" for row in rows)
     return (
         f"{path}: no trace in this folder, list or archive. Expected traces such as PyTorch's "
-        f"(.json or .json.gz, one a rank); found {found or 'no file'}"
+        f"(.json or .json.gz, one per rank); found {found or 'no file'}"
     )
 
 
 def _warn(ledger: list[dict]) -> None:
-    """One warning a file, with all there is to be said of it."""
-    for file in dict.fromkeys(row["file"] for row in ledger if row.get("warn")):
-        whys = dict.fromkeys(r["why"] for r in ledger if r["file"] == file and r.get("warn"))
-        warnings.warn(": ".join(filter(None, (file, "; ".join(whys)))), stacklevel=3)
+    """Warn once per file, with all that is worth a warning."""
+    whys = {}
+    for row in ledger:
+        if row.get("warn"):
+            whys.setdefault(row["file"], {})[row["why"]] = None
+    for file, each in whys.items():
+        warnings.warn(": ".join(filter(None, (file, "; ".join(each)))), stacklevel=4)
 
 
 def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """EVENTS of all ranks on one axis of seconds; the origin goes before the ns become floats."""
-    starts = [table["start_ns"].min() for table in tables if len(table)]
-    origin = min(starts, default=0)
+    """Return EVENTS of all ranks in s since the first; subtracted in ns, so that none is lost."""
+    origin = min((table["start_ns"].min() for table in tables if len(table)), default=0)
     columns = {}
-    for column in EVENTS:  # one by one, so that memory holds none of them thrice
+    for column in EVENTS:  # one by one, so that memory never contains three copies
         if column in ("start_s", "end_s"):
-            ns = [table[column.removesuffix("_s") + "_ns"].to_numpy() for table in tables]
-            ns = np.concatenate(ns)
+            ns = np.concatenate([table[column.replace("_s", "_ns")] for table in tables])
             ns -= origin
             columns[column] = ns / 1e9
         elif len(tables) == 1:
@@ -249,7 +245,7 @@ def _join(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _run_info(infos: list[dict], folder: Path | None) -> dict:
-    """What the files say of the run; the fields of a run.json in the folder come first."""
+    """Return what the files say about the run; a run.json in the folder takes precedence."""
     devices = list(dict.fromkeys(d for info in infos for d in info["devices"] if d))
     said = {
         "world_size": max((i["world_size"] or 0 for i in infos), default=0) or None,
@@ -263,7 +259,7 @@ def _run_info(infos: list[dict], folder: Path | None) -> dict:
         try:
             said |= msgspec.json.decode(notes.read_bytes(), type=dict)
         except msgspec.MsgspecError as error:
-            warnings.warn(f"{notes}: left out, not a JSON object: {error}", stacklevel=3)
+            warnings.warn(f"{notes}: left out, not a JSON object: {error}", stacklevel=4)
     return said
 
 

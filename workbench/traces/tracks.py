@@ -1,24 +1,24 @@
-"""What ran where in one iteration of one rank: spans by lane, to look at."""
+"""What ran where in one iteration of one rank: spans by lane, to draw."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown
+from ..base.checks import require
 from ..base.intervals import clip, intersection, measure, union
 from ..base.tables import EVENTS, check
-from .breakdown import windows, work_of
+from .breakdown import spans_of, windows, work_of
 
 LANES = {
-    "lane": "stream of the device or thread of the host; the kind of work where these are many",
+    "lane": "stream of the device or thread of the host; the kind of work if these are many",
     "kind": "compute, comm (hidden by compute), exposed (not hidden) or memory",
     "start_s": "s since the iteration began",
     "end_s": "s since the iteration began",
 }
-WORK = {"compute": "compute", "comm": "communication", "memory": "copies"}
-MANY = 10  # lanes that a figure has room for; Horovod has one for each tensor
+_LABELS = {"compute": "compute", "comm": "communication", "memory": "copies"}
+MOST_LANES = 10  # as a figure has room for; Horovod has one for each tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Lanes:
     """One iteration of a rank: its duration in s, LANES, and the rows behind them.
 
     spans : LANES, sorted and disjoint within a lane and kind; the lane that computes most first
-    rows : the work in it, clipped to it: stream, thread, kind and name of EVENTS, lane, and
-        start_s and end_s in s since it began
+    rows : the rows of the iteration, clipped to it: stream, thread, kind and name of EVENTS, lane,
+        and start_s and end_s in s since it began
     """
 
     rank: int | None
@@ -39,7 +39,8 @@ class Lanes:
     def spent(self, low_s: float = 0.0, high_s: float | None = None) -> dict[str, float]:
         """Return s of compute, comm, exposed, memory and idle from low_s to high_s.
 
-        Each counts what overlaps once; comm is what compute hides of it, and memory all copies.
+        Each counts overlapping spans once; comm is the part hidden by compute, and memory includes
+        hidden copies.
         """
         high_s = self.duration_s if high_s is None else high_s
         times = {}
@@ -52,7 +53,7 @@ class Lanes:
     def longest(self, low_s: float = 0.0, high_s: float | None = None, n: int = 5) -> pd.DataFrame:
         """Return the n names that run longest from low_s to high_s: kind, name, n_rows, seconds.
 
-        Without a device operators hold one another, so that a name's seconds hold those of others.
+        Without a device operators are nested, so a name's seconds include those of others.
         """
         high_s = self.duration_s if high_s is None else high_s
         rows = self.rows[(self.rows["end_s"] > low_s) & (self.rows["start_s"] < high_s)]
@@ -62,27 +63,25 @@ class Lanes:
         return table.nlargest(n, "seconds").reset_index(drop=True)
 
     def of(self, lane: str) -> "Lanes":
-        """Return one lane alone."""
+        """Return a single lane."""
         spans, rows = (table[table["lane"] == lane] for table in (self.spans, self.rows))
-        return Lanes(self.rank, self.iteration, self.duration_s, spans, rows)
+        return replace(self, spans=spans, rows=rows)
 
 
 def lanes(run, rank: int | None = None, iteration: int | None = None) -> Lanes:
     """Return what a rank of a run (or of its EVENTS) did in one iteration, lane by lane.
 
-    The iteration is that of ITERATIONS: from its first kernel to the next iteration's first, so
-    that exposed communication and idle time add up to what stands there. By default the first
-    rank, and its first iteration. Raises ValueError for a rank or an iteration that is not there.
+    The iteration is that of ITERATIONS, from its first kernel to the first of the next iteration,
+    so the spans add up to its seconds. By default the first rank and its first iteration. Raises
+    ValueError for an unknown rank or iteration.
     """
     events = check(getattr(run, "events", run), EVENTS, "events")
     mine, rank = _of_rank(events, rank)
     work = work_of(mine)
     found = {number: (low, high) for number, low, high in windows(work[work["iteration"] >= 0])}
     iteration = next(iter(found)) if iteration is None else iteration
-    if not isinstance(iteration, Real) or iteration not in found:
-        raise ValueError(
-            f"iteration: expected one of {', '.join(map(str, found))}; got {shown(iteration)}"
-        )
+    known = isinstance(iteration, Real) and iteration in found
+    require(known, "iteration", f"one of {', '.join(map(str, found))}", iteration)
     low, high = found[iteration]
     duration_s = float(high - low)
     work = work[(work["end_s"] > low) & (work["start_s"] < high)]
@@ -95,39 +94,38 @@ def lanes(run, rank: int | None = None, iteration: int | None = None) -> Lanes:
 
 
 def _of_rank(events: pd.DataFrame, rank) -> tuple[pd.DataFrame, int | None]:
-    """Return the rows of a rank and its number; None stands for the first, and for <NA>."""
+    """Return the rows of a rank and its number; None for the first, or if no rank has one."""
     known = sorted(events["rank"].dropna().unique())
     if rank is None or rank is pd.NA:
         rank = known[0] if known else None
     if rank is None:
         return events, None
-    if not isinstance(rank, Real) or rank not in known:
-        found = ", ".join(map(str, known)) or "none, as the files do not say"
-        raise ValueError(f"rank: expected one of {found}; got {shown(rank)}")
+    expected = f"one of {', '.join(map(str, known))}" if known else "None: the files name no rank"
+    require(isinstance(rank, Real) and rank in known, "rank", expected, rank)
     return events[(events["rank"] == rank).fillna(False)], int(rank)
 
 
 def _names(work: pd.DataFrame) -> pd.Series:
-    """Return the lane of each row: its stream or thread, or its kind where these are many."""
+    """Return the lane of each row: its stream or thread, or its kind if these are many."""
     streams, threads = (
         work[column].map({n: f"{column} {n}" for n in work[column].unique()})
         for column in ("stream", "thread")
     )
     place = streams.where(work["stream"] >= 0, threads)
-    place = place if place.nunique() <= MANY else work["kind"].astype("str").map(WORK)
+    place = place if place.nunique() <= MOST_LANES else work["kind"].astype("str").map(_LABELS)
     return place.astype("category")
 
 
 def _spans(rows: pd.DataFrame, duration_s: float) -> pd.DataFrame:
-    """Return LANES: the union of each kind on each lane, communication parted by what hides it."""
-    start, end = union(*_times(rows[rows["kind"] == "compute"]))
+    """Return LANES: the union of each kind on each lane, with communication hidden or exposed."""
+    start, end = union(*spans_of(rows[rows["kind"] == "compute"]))
     idle = np.r_[0.0, end], np.r_[start, duration_s]  # without compute
     parts = []
     order = _busiest_first(rows)
     by_lane = dict(list(rows.groupby(["lane", "kind"], observed=True)))
     for lane, kind in sorted(by_lane, key=lambda each: order.index(each[0])):
         mine = by_lane[lane, kind]
-        found = {kind: union(*_times(mine))}
+        found = {kind: union(*spans_of(mine))}
         if kind == "comm":
             hidden, exposed = (intersection(found["comm"], each) for each in ((start, end), idle))
             found = {"comm": hidden, "exposed": exposed}
@@ -139,14 +137,11 @@ def _spans(rows: pd.DataFrame, duration_s: float) -> pd.DataFrame:
 
 
 def _busiest_first(rows: pd.DataFrame) -> list[str]:
-    """Return the lanes: those that compute most, then by number; those of a kind as in WORK."""
-    if rows["lane"].isin(list(WORK.values())).all():
-        return list(WORK.values())
+    """Return the lanes: those that compute most, then by number; kinds in a fixed order."""
+    labels = list(_LABELS.values())
+    if rows["lane"].isin(labels).all():
+        return labels
     computed = (rows["end_s"] - rows["start_s"]).where(rows["kind"] == "compute", 0.0)
     by_lane = rows.assign(busy=-computed).groupby("lane", observed=True)
     table = by_lane.agg(busy=("busy", "sum"), stream=("stream", "max"), thread=("thread", "max"))
     return list(table.sort_values(["busy", "stream", "thread"]).index)
-
-
-def _times(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    return rows["start_s"].to_numpy(), rows["end_s"].to_numpy()
