@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def cross_check(path, peer_python=None) -> pd.DataFrame:
     run = load_run(path)
     work = run.events[run.events["kind"].isin(WORK_KINDS)]
     ranks = work["rank"].unique()
-    found = f"{len(work)} device rows of ranks {list(ranks)}"
+    found = f"{len(work)} device rows, of rank {', '.join(map(str, ranks)) or 'none'}"
     one = len(ranks) == 1 and Path(path).is_file()
     require(one, str(path), "one trace with device rows, of one rank", found=found)
     python = shutil.which(str(peer_python or sys.executable))
@@ -120,8 +121,8 @@ def cross_check(path, peer_python=None) -> pd.DataFrame:
     parts = [
         _compare(tool, _ask(python, code, [*arguments, option]), run.events, rules)
         for tool, code, option, rules in (
-            ("HTA", _HTA, "default", _hta_default),
-            ("HTA, last step kept", _HTA, "last", _hta_last),
+            ("HTA", _HTA, "default", partial(_hta, keep_last=False)),
+            ("HTA, last step kept", _HTA, "last", partial(_hta, keep_last=True)),
             ("TraceLens", _TRACELENS, "", _tracelens),
         )
     ]
@@ -232,22 +233,17 @@ def _slack(events: pd.DataFrame, tool: str) -> dict[str, tuple[float, float]]:
     return slack | dict.fromkeys(("overlap", "exposed"), (share, share))
 
 
-def _hta_last(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the rule of HTA with the last step kept: rows launched by the end of the last step."""
+def _hta(events: pd.DataFrame, *, keep_last: bool) -> list[tuple[str, pd.DataFrame]]:
+    """Return the rule of HTA: rows launched before the last step starts, or before it ends."""
     steps = _steps(events)
     if steps["name"].nunique() < 2:
         return _with_waits(events)
-    why = "it leaves out device rows whose launch is not in the file"
-    return [(why, _launched(events, steps["end_s"].max()))]
-
-
-def _hta_default(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the rule of HTA by default: rows launched before the start of the last step."""
-    steps = _steps(events)
-    if steps["name"].nunique() < 2:
-        return _with_waits(events)
+    until_s = np.nextafter(steps["start_s"].max(), -np.inf)
     why = "it drops the last ProfilerStep and what that launched, unless set to keep it"
-    return [(why, _launched(events, np.nextafter(steps["start_s"].max(), -np.inf)))]
+    if keep_last:
+        until_s = steps["end_s"].max()
+        why = "it leaves out device rows whose launch is not in the file"
+    return [(why, _launched(events, until_s))]
 
 
 def _with_waits(events: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -1,4 +1,4 @@
-"""A recording's numbers held against independent ones, or a ValueError that says why not."""
+"""A recording's numbers compared with independent ones, or a ValueError that says why not."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown
+from ..base.checks import require
 from ..base.tables import check
 from ..base.units import MIB, MS
 from ..fits import fit_slowdown
@@ -14,35 +14,35 @@ from ..fusion import fuse
 from ..timeline import predict, scenario_of
 from ..timeline.from_run import spent_of, unprofiled_iterations
 from ..traces import collectives, gradients, medians
+from ..traces.breakdown import WORK_KINDS
 from ..traces.crosscheck import breakdown
 
-_UNKNOWN = -1  # stands for the rank of a file that does not say
+_UNKNOWN = -1  # rank of a file that does not contain it
 
 
 def profiler_cost(run) -> pd.Series:
-    """Return the median of traced and of plain iterations (ms) and their ratio.
+    """Return the median of traced and of unprofiled iterations (ms) and their ratio.
 
-    Raises ValueError where the run has no plain iterations in its run.json.
+    Raises ValueError if the run.json of the run has no unprofiled iterations.
     """
     plain, traced_s = unprofiled_iterations(run.info), spent_of(run)["duration_s"].median()
-    if not len(plain):
-        raise ValueError(
-            f"run: {run.name}: no plain iterations were timed beside the trace, so the profiler's "
-            "own cost is unknown. `python -m workbench.capture profile` times them"
-        )
+    expected, found = "unprofiled iterations in run.json", f"none in {run.name}"
+    do = "`python -m workbench.capture profile` records them"
+    require(len(plain), "run", expected, found=found, do=do)
     plain_s = np.median(plain)
     ratio = traced_s / plain_s
     return pd.Series({"traced (ms)": traced_s / MS, "plain (ms)": plain_s / MS, "ratio": ratio})
 
 
 def beside_gradients(run, found: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """Return the gradients found in a trace beside other sources: trace, other, source, ratio.
+    """Compare the gradients of a trace with other sources: trace, other, source, ratio.
 
-    found : gradients(run); models : model, nbytes, a row a gradient, as data/models/gradients.csv
+    found : gradients(run)
+    models : model and nbytes, one row per gradient, as data/models/gradients.csv
 
     Sources are the parameters of the model that run.json names, or of one with as many gradients;
-    the hooks' times beside the trace (gradients_rank*.csv, as `workbench.capture` writes them); and
-    the run's own all-reduces. Sizes in MiB, times in ms. Raises ValueError where there is none.
+    the times of hooks (gradients_rank*.csv next to the trace, as `workbench.capture` writes them);
+    and the run's own all-reduces. Sizes in MiB, times in ms. Raises ValueError without any.
     """
     size, last = found["nbytes"].sum() / MIB, found["ready_s"].iloc[-1] / MS
     model, of_model = _of_model(run, found, models)
@@ -53,18 +53,15 @@ def beside_gradients(run, found: pd.DataFrame, models: pd.DataFrame) -> pd.DataF
     ]
     sized = found["nbytes"].notna().all()
     rows = [row for row in rows if row[2] > 0 and (sized or "MiB" not in row[0])]
-    if not rows:
-        of_sizes = "no all-reduces with their sizes, no model with as many gradients"
-        raise ValueError(
-            f"run: {run.name}: nothing tells the gradients a second time: no hooks' times, and "
-            + (of_sizes if sized else "no sizes in the trace (record_shapes=True records them)")
-        )
+    expected = "times of hooks, all-reduces with sizes, or a model with as many gradients"
+    do = "" if sized else "record_shapes=True records sizes"
+    require(rows, "run", expected, found=f"none for {run.name}", do=do)
     table = pd.DataFrame(rows, columns=["quantity", "trace", "other", "source"])
     return table.assign(ratio=table["trace"] / table["other"]).set_index("quantity")
 
 
 def _of_model(run, found: pd.DataFrame, models: pd.DataFrame) -> tuple[str, float]:
-    """Return the model that was trained and its bytes: that named, else the nearest of as many."""
+    """Return the model that was trained and its bytes: as named, or the nearest by gradients."""
     table = models.groupby("model")["nbytes"].agg(["size", "sum"])
     named = str(run.info.get("model", "")).lower()
     if named in table.index:
@@ -77,7 +74,7 @@ def _of_model(run, found: pd.DataFrame, models: pd.DataFrame) -> tuple[str, floa
 
 
 def _hooked(run) -> float:
-    """Return when hooks saw the last gradient, s; 0 without their file beside the first trace."""
+    """Return when hooks saw the last gradient, s; 0 without their file next to the first trace."""
     path = Path(run.info["files"][0]).parent / f"gradients_rank{run.info['ranks'][0]}.csv"
     if not path.is_file():
         return 0.0
@@ -87,54 +84,54 @@ def _hooked(run) -> float:
 
 
 def _sent(run) -> float:
-    """Return the bytes that all-reduces send in an iteration, the median; 0 where not all tell."""
-    sent = collectives(run)
-    sent = sent[(sent["op"] == "all_reduce") & (sent["iteration"] >= 0)]
+    """Return the bytes that all-reduces send per iteration, the median; 0 if any is unknown."""
+    sent = _sent_in_iterations(run)
     if sent.empty or sent["nbytes"].isna().any():
         return 0.0
     return float(sent.groupby("iteration")["nbytes"].sum().median())
 
 
-def sibling(path: Path | str, n_workers: int) -> Path:
-    """Return the recording of the same training by n workers: NAME-2 beside NAME-1, say.
+def _sent_in_iterations(run) -> pd.DataFrame:
+    sent = collectives(run)
+    return sent[(sent["op"] == "all_reduce") & (sent["iteration"] >= 0)]
 
-    Raises FileNotFoundError where there is none.
+
+def sibling(path: Path | str, n_workers: int) -> Path:
+    """Return the recording of the same training by n workers, such as NAME-2 next to NAME-1.
+
+    Raises FileNotFoundError if there is none.
     """
     path = Path(path)
     ending = re.search(r"-\d+$", path.name)
     other = path.with_name(f"{path.name[: ending.start()]}-{n_workers}") if ending else path
     if other == path or not other.exists():
         raise FileNotFoundError(
-            f"no recording of the same training with n_workers = {n_workers} beside {path.name}: "
+            f"no recording of the same training with n_workers = {n_workers} next to {path.name}: "
             f"expected a folder NAME-{n_workers} next to one whose name ends in its workers"
         )
     return other
 
 
 def forecast_beside(one, several, all_reduce, fusion) -> pd.DataFrame:
-    """Return the forecast of a run of several workers, made from that of one, beside what it took.
+    """Compare the forecast for several workers, from a run of one, with a run of several.
 
     Columns forecast, measured and ratio of the scaling factor, compute (ms) and exposed
-    communication (ms), medians. Both scaling factors take plain iterations where both runs have
-    them, else traced ones. Raises ValueError where the two are not the same training.
+    communication (ms), medians. Both scaling factors use unprofiled iterations if both runs have
+    them, otherwise traced ones. Raises ValueError if the two are not the same training.
     """
     for name, run in (("one", one), ("several", several)):
-        if not hasattr(run, "events"):
-            raise ValueError(f"{name}: expected a Run, got {shown(run)}; pass load_run(path)")
+        require(hasattr(run, "events"), name, "a Run", run, "Pass load_run(path)")
     n_workers = several.info.get("world_size") or several.events["rank"].nunique()
+    require(n_workers > 1, "several", "a run of two workers or more", n_workers)
     counts = len(gradients(one)), len(gradients(several))
-    if n_workers < 2 or counts[0] != counts[1]:
-        raise ValueError(
-            f"several: expected the same training by two workers or more, got n_workers = "
-            f"{n_workers}, and {counts[1]} gradients beside {counts[0]} of one"
-        )
+    expected = f"the same training as `one`, with {counts[0]} gradients"
+    require(counts[0] == counts[1], "several", expected, counts[1])
     before, after = (spent_of(run).median(numeric_only=True) for run in (one, several))
-    plain = [
-        np.median(times)
-        for times in (unprofiled_iterations(one.info), unprofiled_iterations(several.info))
-        if len(times)
-    ]
-    one_s, several_s = plain if len(plain) == 2 else (before["duration_s"], after["duration_s"])
+    plain = [unprofiled_iterations(run.info) for run in (one, several)]
+    if all(map(len, plain)):
+        one_s, several_s = map(np.median, plain)
+    else:
+        one_s, several_s = before["duration_s"], after["duration_s"]
     forecast = predict(scenario_of(one, all_reduce, int(n_workers), fusion))
     rows = {
         "scaling factor": (forecast.scaling_factor, one_s / several_s),
@@ -146,24 +143,26 @@ def forecast_beside(one, several, all_reduce, fusion) -> pd.DataFrame:
 
 
 def hidden(run) -> pd.DataFrame:
-    """Return the share of each rank's communication that compute hides, by two roads.
+    """Return the share of each rank's communication that compute hides, computed in two ways.
 
-    Index rank, -1 where the file does not say. Columns iterations: 1 - exposed / communication,
-    both summed over ITERATIONS; whole_trace: the union of all the rank's rows, iterations or not;
-    and their ratio. Raises ValueError for a run without communication, or none recorded.
+    Index rank, -1 if unknown. Columns iterations: 1 - exposed / communication, both summed over
+    ITERATIONS; whole_trace: from the union of all the rank's rows, in iterations or not; and their
+    ratio. Raises ValueError for a run without communication, or if none was recorded.
     """
     spent = spent_of(run).fillna({"rank": _UNKNOWN})
-    if spent["comm_s"].isna().all():
-        raise ValueError(
-            f"run: {run.name}: collectives were called, none was recorded, so what is hidden of "
-            "them is unknown. Record with ProfilerActivity.CUDA"
-        )
+    require(
+        spent["comm_s"].notna().any(),
+        "run",
+        "recorded communication",
+        found=f"calls of collectives only in {run.name}",
+        do="Record with ProfilerActivity.CUDA",
+    )
     ranks = spent.groupby("rank")
     spent = ranks[["comm_s", "exposed_comm_s"]].sum(min_count=1).astype("Float64")
     spent = spent[(spent["comm_s"] > 0).fillna(False)]
-    if spent.empty:
-        raise ValueError(f"run: {run.name}: no communication in its iterations, so none is hidden")
-    rows = run.events[run.events["kind"].isin(["compute", "comm", "memory"])]
+    found = f"none in {run.name}, so none is hidden"
+    require(len(spent), "run", "communication in its iterations", found=found)
+    rows = run.events[run.events["kind"].isin(WORK_KINDS)]
     rows = rows.assign(rank=rows["rank"].fillna(_UNKNOWN))
     whole = {rank: breakdown(rows[rows["rank"] == rank]) for rank in spent.index}
     whole = {rank: found["overlap"] / found["communication"] for rank, found in whole.items()}
@@ -177,30 +176,28 @@ def hidden(run) -> pd.DataFrame:
 def answered(peers: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a cross_check in which a tool answered, each reason of a tool once.
 
-    Raises ValueError where none did: how to have them where none is installed, which is optional,
-    else with what each of them said.
+    Raises ValueError without any: how to install the tools, which are optional, or what each of
+    them reported.
     """
     found = peers[peers["theirs_ms"].notna()].drop_duplicates(["tool", "why"])
-    if found.empty and (peers["version"] == "not installed").all():
-        raise ValueError(
-            "optional: HTA and TraceLens would set their breakdown of this trace beside ours; "
-            "neither is installed here. pip install HolisticTraceAnalysis TraceLens in another "
-            "environment (HTA needs pandas below 3), and name its Python: peer_python=, PEERS in "
-            "notebook 01"
-        )
-    if found.empty:
+    absent = "neither installed here"
+    do = (
+        "pip install HolisticTraceAnalysis TraceLens in another environment (HTA needs pandas "
+        "below 3), and pass its Python: peer_python=, PEERS in notebook 01"
+    )
+    if (peers["version"] != "not installed").any():
         said = peers[["tool", "why"]].drop_duplicates().to_numpy()
-        told = "; ".join(f"{tool}: {why}" for tool, why in said)
-        raise ValueError(f"optional: no other tool could tell its breakdown of this trace. {told}")
+        absent, do = "; ".join(f"{tool}: {why}" for tool, why in said), ""
+    require(len(found), "optional", "a breakdown by HTA or TraceLens", found=absent, do=do)
     columns = ["tool", "quantity", "ours_ms", "theirs_ms", "difference_ms", "why"]
     return found[columns].set_index(["tool", "quantity"])
 
 
 def messages_beside(run, cost) -> pd.DataFrame:
-    """Return the run's all-reduces, medians over iterations, beside the price of each alone.
+    """Compare the run's all-reduces, medians over iterations, with the price of each alone.
 
     Columns nbytes, n_workers, seconds (transfer, no waiting), alone_s (`cost`) and ratio. Raises
-    ValueError where the run has no all-reduces whose size, workers and time are known.
+    ValueError if the run has no all-reduces of known size, workers and time.
     """
     each = medians(run)[["nbytes", "n_workers", "seconds"]]
     alone_s = cost(each["nbytes"].to_numpy(float), each["n_workers"].to_numpy(float))
@@ -208,37 +205,29 @@ def messages_beside(run, cost) -> pd.DataFrame:
 
 
 def buckets_beside(run, policy, iteration: int | None = None) -> pd.DataFrame:
-    """Return the buckets that a policy makes of the run's gradients beside its real messages.
+    """Compare the buckets that a policy makes of the run's gradients with its real messages.
 
-    Columns of BUCKETS, in_trace (bytes of the all-reduces of one iteration, the first with any by
-    default) and ratio. Raises ValueError where either is unknown, or they differ in number.
+    Columns of BUCKETS, in_trace (bytes of the all-reduces of one iteration, by default the first
+    with any) and ratio. Raises ValueError if either is unknown, or if their numbers differ.
     """
-    buckets, sent = fuse(gradients(run), policy), collectives(run)
-    sent = sent[(sent["op"] == "all_reduce") & (sent["iteration"] >= 0)]
+    buckets, sent = fuse(gradients(run), policy), _sent_in_iterations(run)
     iteration = sent["iteration"].min() if iteration is None else iteration
-    real = sent.loc[sent["iteration"] == iteration, "nbytes"]
-    if real.empty or real.isna().any():
-        raise ValueError(
-            f"run: {run.name}: no all-reduces with their sizes to hold buckets against"
-        )
-    if len(real) != len(buckets):
-        raise ValueError(
-            f"run: {run.name}: {type(policy).__name__} makes {len(buckets)} messages, iteration "
-            f"{iteration} holds {len(real)} all-reduces: other settings, or others among them"
-        )
-    real = real.reset_index(drop=True)
+    real = sent.loc[sent["iteration"] == iteration, "nbytes"].reset_index(drop=True)
+    known = len(real) and real.notna().all()
+    require(known, "run", "all-reduces with their sizes", found=f"none in {run.name}")
+    expected = f"{len(buckets)} all-reduces in iteration {iteration}, as {type(policy).__name__}"
+    require(len(real) == len(buckets), "run", f"{expected} makes", len(real))
     return buckets.assign(in_trace=real, ratio=buckets["nbytes"] / real)
 
 
 def slowdowns(run) -> pd.DataFrame:
-    """Return fit_slowdown by name and by place, a row each, and their ratio of factors.
+    """Return fit_slowdown by name and by place, one row each, and the ratio of their factors.
 
-    Raises ValueError where neither is determined.
+    Raises ValueError if neither is determined.
     """
     ways = {by: fit_slowdown(run, by=by) for by in ("name", "place")}
     found = {by: vars(way) for by, way in ways.items() if way.factor is not None}
-    if not found:
-        raise ValueError(f"run: {run.name}: slow-down not determined: {ways['name'].why}")
+    require(found, "run", "a slow-down that is determined", found=ways["name"].why)
     table = pd.DataFrame.from_dict(found, orient="index")
     if len(found) == len(ways):
         table["ratio"] = table["factor"] / table["factor"]["place"]
