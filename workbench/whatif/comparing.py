@@ -1,4 +1,4 @@
-"""Every optimisation the package knows, at a usual setting, by name: what `compare` takes."""
+"""Optimisations compared one by one and together: compare, ablate, and a catalogue of them."""
 
 import itertools
 import math
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ..base.checks import numbers, shown, single, whole_workers
+from ..base.checks import checked, instance, one_of, one_worker_count, require
 from ..base.units import MIB
-from ..costs import Adjusted, Link, Tree
+from ..costs import Link, Tree
 from ..fusion import FixedBuffer
 from ..timeline import Scenario, predict
 from .optimisations import (
@@ -22,36 +22,64 @@ from .optimisations import (
     PriorityScheduling,
     TensorFusion,
     Together,
-    check_optimisation,
+    an_optimisation,
     free,
     returned,
 )
 from .optimum import headroom
-from .workloads import Accumulation, FasterCompute, LargerBatch, LocalSGD
+from .workloads import SECONDS, Accumulation, FasterCompute, LargerBatch, LocalSGD
+
+COMPARISON = {
+    "label": "the optimisation; baseline is the scenario as it is",
+    "one_worker_s": "T1 of an iteration, s",
+    "iteration_s": "Tn, s",
+    "exposed_comm_s": "s",
+    "own_cost_s": "s of Tn that the optimisation itself costs: Tn less Tn if it were free",
+    "samples": "samples per iteration, relative to the baseline",
+    "scaling_factor": "T1 / Tn of this row",
+    "speedup": "samples per second, relative to the baseline",
+    "note": "whether T1 differs, what is not modelled, and whether it is slower",
+}
+ABLATION = {
+    "order": "number of the order, from 1; 0 for rows outside any order",
+    "label": "the optimisation added, baseline, or a bound of headroom",
+    "kind": "baseline, optimisation or bound",
+    "iteration_s": "Tn with it and those before it, s",
+    "exposed_comm_s": "s, with it and those before it",
+    "scaling_factor": "T1 / Tn, with it and those before it",
+    "speedup": "samples per second with it and those before it, relative to the baseline",
+    "gain": "speedup less the speedup before it was added",
+    "alone": "speedup - 1 if added to the baseline alone",
+    "interaction": "gain - alone: below 0 if others have gained some of it already",
+}
+SHAPLEY = {
+    "label": "the optimisation, all together, or a bound of headroom for the baseline",
+    "kind": "optimisation, total or bound",
+    "gain": "its share of the total speedup - 1: its mean gain over all orders",
+    "alone": "its gain if added first; for the total, their sum",
+    "last": "its gain if added last; for the total, their sum",
+    "least": "its smallest gain in any order",
+    "most": "its largest gain in any order",
+    "interaction": "gain - alone",
+}
+_MOST = {"given": 100, "all": 6, "shapley": 12}
+_A_LINK = instance(Link, "a Link", "Write Link(alpha, beta)")
 
 
+@checked(link=_A_LINK, inside=_A_LINK, workers_per_node=one_worker_count, kernel_s=SECONDS)
 def catalogue(
     link: Link, inside: Link, workers_per_node: int, cast_s_per_byte: float, kernel_s: float
 ) -> dict:
-    """Return label -> optimisation, for a scenario whose workers are joined by the link.
+    """Return every optimisation at a usual setting, by label: what `compare` takes.
 
-    link : of a ring through all nodes, which has a node's adapter to itself
-    inside : the link in a node, whose workers share the adapter in a hierarchical all-reduce
-    cast_s_per_byte : s a byte of float32 to cast to float16
+    link : of a ring through all nodes, which has the whole network adapter of a node
+    inside : the link inside a node; workers share the adapter in a hierarchical all-reduce
+    cast_s_per_byte : s per byte of float32 to cast to float16
     kernel_s : s to launch a kernel
 
-    int8 reads gradients twice to encode, by two kernels, and once to decode. Those that change the
-    batch or the compute of an iteration, and so T1, are the last four.
-
-    Raises ValueError for what is no link, no whole number of workers, or no s from 0 up.
+    int8 reads gradients twice to encode, with two kernels, and once to decode. The last four change
+    the batch or the compute of an iteration, and so T1.
     """
-    for name, value in (("link", link), ("inside", inside)):
-        if not isinstance(value, Link):
-            raise ValueError(
-                f"catalogue: {name}: expected a Link, got {shown(value)}; write Link(alpha, beta)"
-            )
-    single(whole_workers(workers_per_node, name := "catalogue: workers_per_node"), name)
-    single(numbers(kernel_s, "catalogue: kernel_s"), "catalogue: kernel_s")
     between = Link(link.alpha, workers_per_node * link.beta)
     once, launch = cast_s_per_byte, kernel_s
     return {
@@ -71,77 +99,20 @@ def catalogue(
     }
 
 
-__all__ = [
-    "Accumulation",
-    "AdaptiveFusion",
-    "Adjusted",
-    "Compression",
-    "FasterCompute",
-    "FasterLink",
-    "HalfPrecision",
-    "HierarchicalAllReduce",
-    "LargerBatch",
-    "LocalSGD",
-    "OtherCollective",
-    "Overlap",
-    "PriorityScheduling",
-    "TensorFusion",
-    "Together",
-    "ablate",
-    "catalogue",
-    "compare",
-    "predict_with",
-]
-COMPARISON = {
-    "label": "the optimisation; baseline is the scenario as it is",
-    "one_worker_s": "T1 of an iteration, s",
-    "iteration_s": "Tn, s",
-    "exposed_comm_s": "s",
-    "own_cost_s": "s of Tn that the optimisation itself costs: Tn less Tn if it were free",
-    "samples": "samples an iteration trains on, over the baseline's",
-    "scaling_factor": "T1 / Tn of this row",
-    "speedup": "samples a second over the baseline's",
-    "note": "whether T1 is another, what is not modelled, and whether it is slower",
-}
-ABLATION = {
-    "order": "number of the order, from 1; 0 for what is in none",
-    "label": "the optimisation added, baseline, or a bound of headroom for it",
-    "kind": "baseline, optimisation or bound",
-    "iteration_s": "Tn with it and those before it, s",
-    "exposed_comm_s": "likewise, s",
-    "scaling_factor": "likewise, T1 / Tn",
-    "speedup": "likewise, samples a second over the baseline's",
-    "gain": "speedup less that before it was added",
-    "alone": "speedup - 1 when added to the baseline alone",
-    "interaction": "gain - alone: below 0 where others have gained some of it already",
-}
-SHAPLEY = {
-    "label": "the optimisation, all together, or a bound of headroom for the baseline",
-    "kind": "optimisation, total or bound",
-    "gain": "its share of the total speedup - 1: its gain, mean over all orders",
-    "alone": "its gain when added first; of the total their sum",
-    "last": "its gain when added last; of the total their sum",
-    "least": "its least gain in any order",
-    "most": "its largest gain in any order",
-    "interaction": "gain - alone",
-}
-_MOST = {"given": 100, "all": 6, "shapley": 12}
-
-
+@checked(optimisation=an_optimisation)
 def predict_with(scenario: Scenario, optimisation):
     """Return the prediction of a scenario under an optimisation.
 
-    A Prediction, or what an optimisation with a schedule of its own returns instead.
+    It is a Prediction, or what an optimisation with another schedule returns.
     """
-    check_optimisation(optimisation, "optimisation")
     found = returned(optimisation(scenario), optimisation)
     return predict(found) if isinstance(found, Scenario) else found
 
 
 def compare(scenario: Scenario, optimisations: Mapping) -> pd.DataFrame:
-    """Return COMPARISON: the baseline and each labelled optimisation by itself, one a row.
+    """Return COMPARISON: one row for the baseline and one for each labelled optimisation alone.
 
-    `Together((...))` is several at once. Raises ValueError for labels without an optimisation.
+    `Together((...))` is several at once.
     """
     _refuse(optimisations, "compare")
     base = predict(scenario)
@@ -154,6 +125,7 @@ def compare(scenario: Scenario, optimisations: Mapping) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COMPARISON))
 
 
+@checked(order=one_of(_MOST))
 def ablate(
     scenario: Scenario,
     optimisations: Mapping,
@@ -162,28 +134,22 @@ def ablate(
 ) -> pd.DataFrame:
     """Return what each of several labelled optimisations adds, with their interaction, and bounds.
 
-    order : "given": ABLATION, the baseline, then a row each, added one after another; "all": the
-        same rows for every order of up to 6; "shapley": SHAPLEY, a row each, with its mean gain
-        over all orders of up to 12, which add up to the total
-    bounds : headroom(scenario), where it is known; else it is computed
+    order : "given": ABLATION, the baseline, then one row each, added one after another; "all": the
+        same rows for every order of up to 6; "shapley": SHAPLEY, one row each, with its mean gain
+        over all orders of up to 12; these add up to the total
+    bounds : headroom(scenario) if known; otherwise it is computed
 
-    Orders differ in which gain is counted first; a set of optimisations is always applied as
-    `Together` does, so what it gains together does not depend on the order. The bounds are those of
+    Orders differ in which gain is counted first. A set of optimisations is always applied as
+    `Together` does, so its total gain does not depend on the order. The bounds are those of
     headroom: what fusion alone could gain at most, with the baseline's bytes, link and compute. A
-    faster link or fewer bytes may gain more than "bandwidth only" and "perfect overlap" tell; "no
-    communication" alone bounds every optimisation that leaves compute and batches as they are.
-
-    Raises ValueError for another order, or too many optimisations for it.
+    faster link or fewer bytes may gain more than "bandwidth only" and "perfect overlap". Only "no
+    communication" bounds every optimisation that does not change compute and batches.
     """
     _refuse(optimisations, "ablate")
-    if order not in _MOST:
-        raise ValueError(f"order: expected one of {', '.join(_MOST)}; got {shown(order)}")
-    if len(optimisations) > _MOST[order]:
-        advice = "choose fewer" if order == "shapley" else "take order='shapley'"
-        raise ValueError(
-            f"ablate: expected at most {_MOST[order]} optimisations for order={order!r}, "
-            f"got {len(optimisations)}; {advice}"
-        )
+    expected = f"at most {_MOST[order]} for order={order!r}"
+    do = "Choose fewer" if order == "shapley" else "Use order='shapley'"
+    few = len(optimisations) <= _MOST[order]
+    require(few, "optimisations", expected, len(optimisations), do)
     sets = _Sets(scenario, dict(optimisations))
     table = _shapley(sets) if order == "shapley" else _in_order(sets, order)
     found = sets.bounds(headroom(scenario) if bounds is None else bounds)
@@ -191,7 +157,7 @@ def ablate(
 
 
 class _Sets:
-    """What is predicted of each set of optimisations, once."""
+    """The prediction of each set of optimisations, computed once."""
 
     def __init__(self, scenario: Scenario, optimisations: dict):
         self.scenario, self.optimisations = scenario, optimisations
@@ -261,7 +227,7 @@ def _shapley(sets: _Sets) -> pd.DataFrame:
 def _compared(label, found, base, samples: float, own_s: float, told: str) -> dict:
     one_worker_s = found.scenario.one_worker_s
     other = abs(one_worker_s / base.scenario.one_worker_s - 1) > 1e-12
-    note = f"scaling factor against its own T1, {one_worker_s:.4g} s" if other else ""
+    note = f"scaling factor relative to its own T1, {one_worker_s:.4g} s" if other else ""
     speedup = samples * base.iteration_s / found.iteration_s
     slower = "slower than the baseline" if speedup < 1 - 1e-12 else ""
     return {
@@ -278,18 +244,15 @@ def _compared(label, found, base, samples: float, own_s: float, told: str) -> di
 
 
 def _samples(optimisation, found, base) -> float:
-    """Return samples an iteration of all workers, over those of the baseline."""
+    """Return samples per iteration of all workers, relative to the baseline."""
     workers = found.scenario.n_workers / base.scenario.n_workers
     return float(getattr(optimisation, "samples", 1.0) * workers)
 
 
 def _refuse(optimisations, caller: str):
-    if not isinstance(optimisations, Mapping) or not optimisations:
-        raise ValueError(
-            f"{caller}: expected {{label: optimisation}}, got {shown(optimisations)}; "
-            "write {'fp16': HalfPrecision()}"
-        )
-    if "baseline" in optimisations:
-        raise ValueError(f"{caller}: 'baseline' is the scenario as it is; choose another label")
+    ok, do = isinstance(optimisations, Mapping) and optimisations, "Write {'fp16': HalfPrecision()}"
+    require(ok, f"{caller} optimisations", "{label: optimisation}", optimisations, do)
+    other = "labels other than 'baseline', which is the scenario as it is"
+    require("baseline" not in optimisations, f"{caller} optimisations", other, "baseline")
     for label, optimisation in optimisations.items():
-        check_optimisation(optimisation, f"{caller}: {label}")
+        an_optimisation(optimisation, f"{caller} {label}")

@@ -1,14 +1,12 @@
 """Optimisations: one change of a training set-up each, with what the change itself costs.
 
-An optimisation is a frozen callable Scenario -> Scenario, and so is any function of that kind.
-What it costs itself is in the scenario it returns, in Tn and never in T1: coding in fixed_s, copies
-in the cost of a message. PriorityScheduling alone returns a prediction, as its schedule is not one
-of a queue; it comes last. An optimisation may tell, as attributes:
+An optimisation is any callable Scenario -> Scenario. Its own cost is in the scenario it returns, in
+Tn and never in T1: coding in fixed_s, copies in the cost of a message. Only PriorityScheduling
+returns a prediction, because its schedule is not a queue; it comes last. Optional attributes:
 
-    samples : samples an iteration trains on, over those before (1 unless told)
-    own : names of its fields that are its own cost; at 0 it is free
-    stage : `Together` applies 0 first, set-ups; then 1, compression; 2, fusion that adapts to what
-        is there; 3, a schedule of its own
+    samples : samples per iteration relative to those before, by default 1
+    own : names of the fields that are its own cost; at 0 it is free
+    stage : order in `Together`: 0 set-ups, 1 compression, 2 adaptive fusion, 3 other schedules
     assumes : what is not modelled, in words
 """
 
@@ -17,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..base.checks import check_callable, one_number, shown
+from ..base.checks import a_policy, call_of, checked, real, require, shown
 from ..costs import Hierarchical, Link
 from ..costs.adjusted import adjusted, around
 from ..fusion import DDPBuckets
@@ -25,14 +23,17 @@ from ..timeline import Scenario
 from ..timeline.scaling import TIMES
 from .optimum import optimal
 from .priority import PriorityPrediction, predict_priority
-from .workloads import above_0, from_0
+from .workloads import SECONDS, TIMES_AS_MUCH
+
+an_optimisation = call_of("HalfPrecision()")
 
 
+@checked(policy=a_policy, copy_s_per_byte=SECONDS)
 @dataclass(frozen=True)
 class TensorFusion:
     """Gradients fused by a policy, such as FixedBuffer(64 * MIB) or HorovodFusion().
 
-    copy_s_per_byte : s a byte to copy gradients into the buffer and out of it, before and after
+    copy_s_per_byte : s per byte to copy gradients into the buffer and out of it, before and after
         each message in its queue
     """
 
@@ -40,38 +41,33 @@ class TensorFusion:
     copy_s_per_byte: float = 0.0
     own: ClassVar = ("copy_s_per_byte",)
 
-    def __post_init__(self):
-        from_0(self, "copy_s_per_byte")
-        check_callable(self.policy, "TensorFusion policy", "DDPBuckets()")
-
     def __call__(self, scenario: Scenario) -> Scenario:
         return replace(_copied(scenario, self.copy_s_per_byte), fusion=self.policy)
 
 
+@checked(copy_s_per_byte=SECONDS)
 @dataclass(frozen=True)
 class AdaptiveFusion:
-    """Gradients fused so that the last message ends first: the optimum for this very scenario.
+    """Gradients fused so that the last message ends first: the optimum for this scenario.
 
-    copy_s_per_byte : as in TensorFusion; planning happens once and costs an iteration nothing
+    copy_s_per_byte : as in TensorFusion; planning happens once and costs no iteration time
     """
 
     copy_s_per_byte: float = 0.0
     own: ClassVar = ("copy_s_per_byte",)
     stage: ClassVar = 2
 
-    def __post_init__(self):
-        from_0(self, "copy_s_per_byte")
-
     def __call__(self, scenario: Scenario) -> Scenario:
         return optimal(_copied(scenario, self.copy_s_per_byte))
 
 
+@checked(piece_s=SECONDS)
 @dataclass(frozen=True)
 class PriorityScheduling:
-    """P3 and ByteScheduler: pieces of the layers next needed go first; see priority.
+    """P3 and ByteScheduler: pieces of the layers needed next go first; see `priority`.
 
-    The next forward starts as soon as its layers' gradients are there. Replaces fusion, and what it
-    copies, unless fused: then messages are cut and ordered as gradients are.
+    The next forward starts as soon as the gradients of its layers have arrived. Replaces fusion and
+    its copies, unless fused: then messages are cut and ordered as gradients are.
     """
 
     piece_bytes: int = 4_000_000
@@ -81,9 +77,6 @@ class PriorityScheduling:
     own: ClassVar = ("piece_s",)
     stage: ClassVar = 3
 
-    def __post_init__(self):
-        from_0(self, "piece_s")
-
     def __call__(self, scenario: Scenario) -> PriorityPrediction:
         scenario = scenario if self.fused else _copied(scenario, 0.0)
         options = self.piece_bytes, self.forward_s, self.piece_s, self.fused
@@ -91,27 +84,36 @@ class PriorityScheduling:
 
     @property
     def assumes(self) -> str:
-        if self.forward_s is not None:
-            return ""
-        return "forward of a layer in proportion to its backward"
+        return "" if self.forward_s is not None else "forward of a layer proportional to backward"
 
 
+_CODING = (
+    "encode_s_per_byte",
+    "encode_s_per_gradient",
+    "decode_s_per_byte",
+    "decode_s_per_gradient",
+)
+
+
+@checked(
+    ratio=real("a number from 1 up", lambda v: v >= 1, "10 leaves a tenth of the bytes"),
+    **dict.fromkeys(_CODING, SECONDS),
+)
 @dataclass(frozen=True)
 class Compression:
     """Gradients compressed on the device to 1/ratio of their bytes.
 
-    Coding runs where backward does, after each gradient, and so delays the gradients that follow
-    and the end of backward; decoding runs after the last message, hidden by nothing. Both are in
-    fixed_s. Costs are of the uncompressed bytes, and of each gradient:
+    Encoding runs on the compute stream after each gradient, so it delays later gradients and the
+    end of backward. Decoding runs after the last message and nothing hides it. Both are in fixed_s.
+    Costs are per uncompressed byte and per gradient:
 
-        s = encode_s_per_byte nbytes + encode_s_per_gradient, and likewise for decoding
+        s = encode_s_per_byte nbytes + encode_s_per_gradient, and the same for decoding
 
-    compress_first : True where gradients are compressed before they are fused, so that buffers
-        hold compressed bytes (Horovod); False where a fused message is (communication hooks of DDP)
+    compress_first : True if gradients are compressed before they are fused, so that buffers count
+        compressed bytes (Horovod); False if a fused message is compressed (DDP communication hooks)
 
-    The sum is that of the scenario's all_reduce over compressed bytes: for sparse gradients, which
-    have to be gathered, give `OtherCollective` too. Error feedback, and what compression does to
-    convergence, are not modelled.
+    The scenario's all_reduce sums compressed bytes. Sparse gradients have to be gathered: add
+    `OtherCollective` for them. Error feedback and effects on convergence are not modelled.
     """
 
     ratio: float
@@ -120,20 +122,9 @@ class Compression:
     decode_s_per_byte: float = 0.0
     decode_s_per_gradient: float = 0.0
     compress_first: bool = False
-    own: ClassVar = (
-        "encode_s_per_byte",
-        "encode_s_per_gradient",
-        "decode_s_per_byte",
-        "decode_s_per_gradient",
-    )
+    own: ClassVar = _CODING
     stage: ClassVar = 1
     assumes: ClassVar = "error feedback and convergence not modelled"
-
-    def __post_init__(self):
-        from_0(self, *self.own)
-        expected = "Compression ratio: expected a number from 1 up"
-        if not 1 <= one_number(self.ratio, expected, "10 leaves a tenth of the bytes") < np.inf:
-            raise ValueError(f"{expected}, got {shown(self.ratio)}; 10 leaves a tenth of the bytes")
 
     def __call__(self, scenario: Scenario) -> Scenario:
         table = scenario.gradients
@@ -156,11 +147,12 @@ class Compression:
         )
 
 
+@checked(cast_s_per_byte=SECONDS)
 @dataclass(frozen=True)
 class HalfPrecision:
     """Gradients sent as float16, half the bytes of float32, fused after the cast.
 
-    cast_s_per_byte : s a byte of float32 to cast to float16, and as much back
+    cast_s_per_byte : s per byte of float32 to cast to float16, and the same to cast back
     """
 
     cast_s_per_byte: float = 0.0
@@ -168,14 +160,9 @@ class HalfPrecision:
     stage: ClassVar = 1
     assumes: ClassVar = "gradients were float32"
 
-    def __post_init__(self):
-        from_0(self, "cast_s_per_byte")
-
     def __call__(self, scenario: Scenario) -> Scenario:
         cast = self.cast_s_per_byte
-        return Compression(
-            2.0, encode_s_per_byte=cast, decode_s_per_byte=cast, compress_first=True
-        )(scenario)
+        return Compression(2.0, cast, decode_s_per_byte=cast, compress_first=True)(scenario)
 
 
 @dataclass(frozen=True)
@@ -185,9 +172,9 @@ class HierarchicalAllReduce:
     between : the link between nodes, as one worker sees it; None for the link of the scenario's
         all_reduce
 
-    Every worker of a node sends its part between nodes at once, so with `between` each has that
-    bandwidth to itself. A link fitted to one ring through all nodes gives what the whole node
-    moved; with workers that share its network card give `between` a beta workers_per_node as large.
+    All workers of a node send their parts between nodes at once, each with the bandwidth of
+    `between`. A link fitted to one ring through all nodes describes a whole node; if workers share
+    its network card, multiply the beta of `between` by workers_per_node.
     """
 
     inside: Link
@@ -201,13 +188,9 @@ class HierarchicalAllReduce:
     def __call__(self, scenario: Scenario) -> Scenario:
         between = self.between
         if between is None:
-            cost = adjusted(scenario.all_reduce).cost
+            cost, do = adjusted(scenario.all_reduce).cost, "Give between=Link(alpha, beta)"
             between = getattr(cost, "between", getattr(cost, "link", None))
-        if between is None:
-            raise ValueError(
-                f"HierarchicalAllReduce between: {shown(cost)} has no link to take; "
-                "give between=Link(alpha, beta)"
-            )
+            require(between is not None, "HierarchicalAllReduce between", "a Link", cost, do)
         cost = Hierarchical(self.inside, between, self.workers_per_node)
         return replace(scenario, all_reduce=around(scenario.all_reduce, cost))
 
@@ -222,18 +205,16 @@ class OtherCollective:
         return replace(scenario, all_reduce=around(scenario.all_reduce, self.all_reduce))
 
 
+@checked(bandwidth=TIMES_AS_MUCH, latency=TIMES_AS_MUCH)
 @dataclass(frozen=True)
 class FasterLink:
     """A link of `bandwidth` times the bandwidth, whose latency is divided by `latency`.
 
-    Whatever an empty message costs is taken for latency.
+    The cost of an empty message counts as latency.
     """
 
     bandwidth: float = 2.0
     latency: float = 1.0
-
-    def __post_init__(self):
-        above_0(self, "bandwidth", "latency")
 
     def __call__(self, scenario: Scenario) -> Scenario:
         cost = adjusted(scenario.all_reduce)
@@ -243,7 +224,7 @@ class FasterLink:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Messages beside backward; Overlap(False) sends them all after it."""
+    """Messages during backward; Overlap(False) sends them all after it."""
 
     overlap: bool = True
 
@@ -258,14 +239,11 @@ class Together:
     optimisations: tuple
 
     def __post_init__(self):
-        if not np.iterable(self.optimisations):
-            raise ValueError(
-                f"Together: expected several optimisations, got {shown(self.optimisations)}; "
-                "write Together((HalfPrecision(), AdaptiveFusion()))"
-            )
-        object.__setattr__(self, "optimisations", tuple(self.optimisations))
+        given, do = self.optimisations, "Write Together((HalfPrecision(), AdaptiveFusion()))"
+        require(np.iterable(given), "Together optimisations", "several optimisations", given, do)
+        object.__setattr__(self, "optimisations", tuple(given))
         for optimisation in self.optimisations:
-            check_optimisation(optimisation, "Together")
+            an_optimisation(optimisation, "Together optimisations")
 
     @property
     def samples(self) -> float:
@@ -278,7 +256,7 @@ class Together:
 
     @property
     def stages(self) -> tuple:
-        """The optimisations in the order they are applied, those within a Together among them."""
+        """The optimisations in the order they are applied, including those of inner Togethers."""
         flat = [
             inner
             for each in self.optimisations
@@ -289,21 +267,16 @@ class Together:
     def __call__(self, scenario: Scenario):
         found = scenario
         for optimisation in self.stages:
-            if not isinstance(found, Scenario):
-                raise ValueError(
-                    "Together: expected at most one optimisation with a schedule of its own, "
-                    f"applied last; {shown(optimisation)} comes after one"
-                )
+            one = "at most one optimisation that returns a prediction, as the last"
+            require(isinstance(found, Scenario), "Together optimisations", one, optimisation)
             found = returned(optimisation(found), optimisation)
         return found
 
 
 def returned(found, optimisation):
-    """Return what an optimisation did, a Scenario or a prediction, or raise ValueError."""
-    if not (isinstance(found, Scenario) or hasattr(found, "iteration_s")):
-        raise ValueError(
-            f"{shown(optimisation)}: expected it to return a Scenario, got {shown(found)}"
-        )
+    """Return the result of an optimisation, a Scenario or a prediction, or raise ValueError."""
+    ok = isinstance(found, Scenario) or hasattr(found, "iteration_s")
+    require(ok, shown(optimisation), "a Scenario as its result", found)
     return found
 
 
@@ -315,13 +288,8 @@ def free(optimisation):
     return replace(optimisation, **dict.fromkeys(own, 0.0)) if own else optimisation
 
 
-def check_optimisation(value, name: str):
-    """Return an optimisation, or raise ValueError for a class or what is not callable."""
-    return check_callable(value, name, "HalfPrecision()")
-
-
 def _copied(scenario: Scenario, copy_s_per_byte: float) -> Scenario:
-    """Return the scenario with the copies of one way of fusion in place of another's."""
+    """Return the scenario with these copies in place of those of its present fusion."""
     copies = getattr(scenario.all_reduce, "copy_s_per_byte", 0.0), copy_s_per_byte
     if copies == (0.0, 0.0):
         return scenario

@@ -1,6 +1,6 @@
-"""Scaling factors of draws: what is uncertain of link and compute, carried through the recursion.
+"""Scaling factors of random draws of the link's price and of compute.
 
-All draws at once, by the closed form of one queue, wherever it holds.
+All draws are predicted at once by the closed form of one queue, where it holds.
 """
 
 from dataclasses import replace
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ..base.checks import one_number, shown
+from ..base.checks import checked, optional, real, require, whole
 from ..costs import LinkCost, NodesCost
 from ..costs.adjusted import around
 from ..fusion import fuse
@@ -17,7 +17,10 @@ from ..timeline.queues import beyond_compute
 from ..timeline.scenario import check_scenario, host_launches, seconds_alone, seconds_late
 from .workloads import enqueued_by
 
+_CV = real("a number from 0 to below 0.3", lambda v: 0 <= v < 0.3, "2 % is 0.02")
 
+
+@checked(n_draws=whole(2, "Write 1000"), compute_cv=optional(_CV))
 class Draws:
     """Scaling factors of draws of the link and of compute, by number of workers."""
 
@@ -25,7 +28,7 @@ class Draws:
         refuse_fit(scenario, fit, "band")
         rng = np.random.default_rng(20220425) if rng is None else rng
         self.scenario = replace(scenario, all_reduce=around(scenario.all_reduce, fit.model))
-        self.costs = fit.draws(_whole_draws(n_draws), rng)
+        self.costs = fit.draws(int(n_draws), rng)
         self.drawn = _Drawn(self.costs)
         self.table = fuse(scenario.gradients, scenario.fusion)
         self.factors, self.ready = _compute_draws(scenario.gradients, n_draws, rng, compute_cv)
@@ -61,8 +64,7 @@ class Draws:
         """Return when each bucket is ready in each draw, shape (K, n_draws)."""
         if self.ready is None:
             return self.table["ready_s"].to_numpy(float)[:, None] * self.factors
-        last = _last_members(self.scenario)
-        return self.ready[last]
+        return self.ready[_last_members(self.scenario)]
 
     def _predicted(self, n_workers: int) -> np.ndarray:
         scenario, found = self.scenario, []
@@ -102,9 +104,6 @@ class _Drawn:
 def _compute_draws(gradients: pd.DataFrame, n_draws: int, rng, compute_cv):
     """Return factors of compute, shape (n_draws,), and ready times (L, n_draws) where they vary."""
     if compute_cv is not None:
-        what = "compute_cv: expected a number from 0 to below 0.3"
-        if not 0 <= one_number(compute_cv, what, "2 % is 0.02") < 0.3:
-            raise ValueError(f"{what}, got {shown(compute_cv)}; 2 % is 0.02")
         factors = 1 + compute_cv * rng.standard_normal(n_draws)
         return np.maximum(factors, 1e-3), None  # below 0.3 only one draw in 2,000 comes near 0
     if not {"ready_min_s", "ready_max_s"} <= set(gradients):
@@ -114,13 +113,10 @@ def _compute_draws(gradients: pd.DataFrame, n_draws: int, rng, compute_cv):
         for name in ("ready_min_s", "ready_s", "ready_max_s")
     )
     wrong = ~((low <= mid * (1 + 1e-9)) & (mid <= high * (1 + 1e-9)))[:, 0]
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"gradients: ready_s of row {row}: expected it between ready_min_s and ready_max_s, "
-            f"{low[row, 0]:.6g} to {high[row, 0]:.6g} s; got {mid[row, 0]:.6g}. Scale all three, "
-            "or give compute_cv"
-        )
+    row = int(wrong.argmax())
+    expected = f"{low[row, 0]:.6g} to {high[row, 0]:.6g} s, ready_min_s to ready_max_s"
+    do = "Scale all three, or give compute_cv"
+    require(not wrong.any(), f"gradients ready_s of row {row}", expected, mid[row, 0], do)
     at = rng.uniform(-1, 1, n_draws)
     ready = mid + np.where(at < 0, (mid - low) * at, (high - mid) * at)
     ready = np.maximum.accumulate(ready, axis=0)
@@ -136,18 +132,8 @@ def _last_members(scenario: Scenario) -> np.ndarray:
     return last
 
 
-def _whole_draws(n_draws) -> int:
-    expected = "n_draws: expected a whole number from 2 up"
-    if not (one_number(n_draws, expected, "write 1000") >= 2 and n_draws == int(n_draws)):
-        raise ValueError(f"{expected}, got {shown(n_draws)}; write 1000")
-    return int(n_draws)
-
-
 def refuse_fit(scenario, fit, caller: str):
     """Raise ValueError unless there is a Scenario and a Fit of the time of messages."""
     check_scenario(scenario, caller)
-    if getattr(fit, "inputs", ()) != ("nbytes", "n_workers"):  # a fit of batches has another
-        raise ValueError(
-            f"{caller}: expected a Fit of messages, got {shown(fit)}; "
-            "make one: fit_all_reduce(measurements)"
-        )
+    ok = getattr(fit, "inputs", ()) == ("nbytes", "n_workers")  # a fit of batches has others
+    require(ok, f"{caller} fit", "a Fit of messages", fit, "Make one: fit_all_reduce(measurements)")

@@ -1,7 +1,7 @@
-"""How sure a forecast is: bands, the knee with its range, elasticities, and where it extrapolates.
+"""How sure a forecast is: bands, the knee with its range, and where it extrapolates.
 
-What is uncertain is the price of the link, as drawn from a fit, and compute, as it varied while it
-was measured. Both are propagated through the recursion, all draws at once.
+The price of the link is drawn from a fit, and compute from its measured variation. Both go through
+the recursion, all draws at once.
 """
 
 import warnings
@@ -9,43 +9,33 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from ..base.checks import one_number, shown, whole_workers
+from ..base.checks import checked, real, require, whole_workers
 from ..costs import Adjusted, NodesCost
 from ..fits import untimed
 from ..fits.bands import share
 from ..fusion import fuse
 from ..timeline import Scenario, sweep
-from .elasticities import SENSITIVITY, sensitivity
 from .sampling import Draws, refuse_fit
 
-__all__ = [
-    "SENSITIVITY",
-    "band",
-    "extrapolation",
-    "knee",
-    "knee_range",
-    "sensitivity",
-    "untimed_sizes",
-]
 BAND = {
     "n_workers": "workers",
     "scaling_factor": "T1 / Tn with the fitted price and the measured compute",
     "low": "lower end of the band",
     "high": "upper end of the band",
-    "median": "of the draws",
-    "extrapolated": "times beyond what was measured, the worst message; 1 inside",
+    "median": "median of the draws",
+    "extrapolated": "times beyond what was measured, for the worst message; 1 inside",
     "why": "what is beyond the measurements, empty inside",
 }
 KNEE = {
     "knee": "workers, with the fitted price",
-    "low": "workers, between which and high the knees of a share of the draws lie",
-    "high": "workers, likewise",
-    "at_least": "bool: high is the last number that was asked for, and may be beyond it; where the "
-    "knee is too there is none up to there",
-    "extrapolated": "of the knee, as in BAND",
-    "why": "likewise; and a price of a hop that is not determined",
+    "low": "workers, lower end of the knees of a share of the draws",
+    "high": "workers, upper end of the same",
+    "at_least": "bool: high is the last number asked for, so the knee may lie beyond it",
+    "extrapolated": "for the knee, as in BAND",
+    "why": "as in BAND, and any price per hop that is not determined",
 }
-_UP_TO = 2**20  # workers, where nothing else is asked
+_UP_TO = 2**20  # workers, by default
+_THRESHOLD = real("a share from 0 to below 1", lambda v: 0 <= v < 1, "half a worker is 0.5")
 
 
 def band(
@@ -61,24 +51,22 @@ def band(
 
     Parameters
     ----------
-    scenario : what is trained; fit.model takes the place of its all_reduce, within what
-        optimisations have adjusted of it
-    fit : of the all-reduce, such as fit_all_reduce(measurements); its draws give the link's share
+    scenario : what is trained; fit.model replaces its all_reduce, but adjustments by optimisations
+        stay
+    fit : of the all-reduce, such as fit_all_reduce(measurements); it draws the price of the link
     n_workers : one number or several
     level : share of the draws between low and high
-    n_draws : how many
-    rng : of the draws; None for a generator of a fixed seed, so that figures come out the same
-    compute_cv : coefficient of variation of compute, 0.02 for 2 %, all of it by one normal factor a
-        draw. None takes the range ready_min_s to ready_max_s of the gradients, where they have it:
-        a draw has each gradient ready at the same place within its range, uniform below and above
-        its median, and the rest of T1 by the factor of the last; otherwise compute is certain
+    n_draws : number of draws
+    rng : generator of the draws; None for a fixed seed, so that figures repeat
+    compute_cv : coefficient of variation of compute, 0.02 for 2 %, one normal factor per draw. None
+        uses the range ready_min_s to ready_max_s of the gradients if they have it: in a draw each
+        gradient is ready at the same place within its range, uniform below and above its median,
+        and the rest of T1 follows the last gradient. Otherwise compute is taken as certain
 
-    The band is that of the forecast's inputs: it does not tell whether the model itself holds
-    beyond what was measured, which `extrapolated` is there for; where why says that a price is not
-    determined, another kind of cost may lie outside the band. A policy with a clock, or several
-    streams, has each draw predicted by itself, which takes some ms a draw.
-
-    Raises ValueError for a fit without draws, a level or a number of draws that cannot be.
+    The band covers the inputs of the forecast, not whether the model holds beyond what was measured
+    (see `extrapolated`). If `why` says that a price is not determined, another kind of cost may lie
+    outside the band. With a policy with a clock or several streams, each draw is predicted alone,
+    which takes some ms per draw.
     """
     counts = _counts(n_workers)
     tails = 0.5 - share(level) / 2, 0.5, 0.5 + level / 2
@@ -95,11 +83,11 @@ def band(
 def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
     """Return how far each forecast reaches beyond what the fit was measured on.
 
-    Columns n_workers; extrapolated, how many times the worst message is beyond the measured bytes
-    or workers, 1 inside and infinite for a price that the fit leaves free; nbytes, that message's;
-    why, in words, empty inside: what is beyond, also which price of a hop the rows do not tell from
-    a constant, and which links were not timed, those inside a node or those between nodes. A lone
-    worker sends nothing, so nothing is beyond.
+    Columns: n_workers; extrapolated, how many times the worst message is beyond the measured bytes
+    or workers, 1 inside and infinite for a price that is not determined; nbytes of that message;
+    why, in words and empty inside: what is beyond, any price per hop that cannot be separated from
+    a constant, and links that were not timed, inside a node or between nodes. One worker sends
+    nothing, so nothing is beyond.
     """
     refuse_fit(scenario, fit, "extrapolation")
     counts = _counts(scenario.n_workers if n_workers is None else n_workers)
@@ -123,10 +111,10 @@ def extrapolation(scenario: Scenario, fit, n_workers=None) -> pd.DataFrame:
 
 
 def untimed_sizes(fit, *scenarios: Scenario) -> str:
-    """Return in words which messages of the scenarios are of sizes that the fit never saw.
+    """Return in words which messages of the scenarios have sizes that the fit never saw.
 
-    "messages below 32 MiB: price extrapolated", for a figure or a table of forecasts or advice;
-    empty where all sizes were timed, and for a lone worker, who sends nothing.
+    "messages below 32 MiB: price extrapolated", for a figure or a table. Empty if all sizes were
+    timed, and for one worker, which sends nothing.
     """
     for scenario in scenarios:
         refuse_fit(scenario, fit, "untimed_sizes")
@@ -142,7 +130,7 @@ def _sent(scenario: Scenario) -> np.ndarray:
 
 
 def _doubts(fit, counts: np.ndarray) -> list[str]:
-    """Return what no draw of the fit tells of each number of workers, in words."""
+    """Return in words what no draw of the fit covers, for each number of workers."""
     timed = fit.measurements["n_workers"].unique()
     free = ["" if n in timed else _not_determined(fit) for n in counts]
     nodes = [_other_links(fit, n) for n in counts]
@@ -150,14 +138,14 @@ def _doubts(fit, counts: np.ndarray) -> list[str]:
 
 
 def _not_determined(fit) -> str:
-    """Return the prices of a hop that a constant a message would explain as well, in words."""
+    """Return in words the prices per hop that a constant per message would explain as well."""
     free = fit.undetermined()
     names = [name for name in free if name not in fit.estimate.undetermined]
     return "; ".join(f"{name} not determined {free[name]}" for name in names)
 
 
 def _other_links(fit, n_workers: float) -> str:
-    """Return which links so many workers have that the rows do not, of a cost that knows one."""
+    """Return in words which links n_workers use that were not timed, for a cost of one link."""
     rows = fit.measurements
     if isinstance(fit.model, NodesCost) or "n_nodes" not in rows or rows["n_nodes"].isna().any():
         return ""
@@ -170,30 +158,32 @@ def _other_links(fit, n_workers: float) -> str:
     return ""
 
 
+@checked(threshold=_THRESHOLD)
 def knee(scenario: Scenario, threshold: float = 0.5, n_workers=None) -> int:
-    """Return the largest number of workers that still pays: its marginal gain is above threshold.
+    """Return the largest number of workers whose marginal gain is above the threshold.
 
         gain(n_i) = (n_i SF(n_i) - n_{i-1} SF(n_{i-1})) / (n_i - n_{i-1})
 
-    is what each worker added since the number before trains, over what one trains alone.
+    is what each added worker trains, relative to one worker alone.
 
-    threshold : a share, 0.5 for half a lone worker
+    threshold : a share, 0.5 for half of one worker alone
     n_workers : rising numbers to choose from; None for 1, 2, 4 ... 1,048,576
 
-    Returns the first of them when none pays, and warns when the last still does: the knee is then
-    beyond it.
+    Returns the first number if none pays. Warns if the last one still pays: the knee is then beyond
+    it.
     """
-    counts = _choices(n_workers, threshold)
+    counts = _choices(n_workers)
     factors = sweep(scenario, n_workers=counts.tolist())["scaling_factor"].to_numpy()
     found = int(_knees(counts, factors[:, None], threshold)[0])
     if found == counts[-1]:
         warnings.warn(
-            f"knee: {found} workers, the most that were asked for, still pay; give n_workers more",
-            stacklevel=2,
+            f"knee: {found} workers, the most in n_workers, still pay. Give larger n_workers",
+            stacklevel=3,
         )
     return found
 
 
+@checked(threshold=_THRESHOLD)
 def knee_range(
     scenario: Scenario,
     fit,
@@ -206,11 +196,11 @@ def knee_range(
 ) -> pd.DataFrame:
     """Return KNEE, the knee with its range from the draws, one row.
 
-    `level` is the share of the draws whose knees lie between low and high. The gains rest on other
-    numbers of workers than the knee, so why also names a price of a hop that is not determined.
-    Arguments as of knee and band.
+    `level` is the share of the draws whose knees lie between low and high. The gains depend on
+    other numbers of workers too, so `why` also names a price per hop that is not determined. Other
+    arguments are those of knee and band.
     """
-    counts, tail = _choices(n_workers, threshold), 0.5 - share(level) / 2
+    counts, tail = _choices(n_workers), 0.5 - share(level) / 2
     found = Draws(scenario, fit, n_draws, rng, compute_cv)
     expected = np.array([[found.expected(n)] for n in counts])
     best = int(_knees(counts, expected, threshold)[0])
@@ -233,21 +223,15 @@ def _knees(counts: np.ndarray, factors: np.ndarray, threshold: float) -> np.ndar
 
 def _counts(n_workers) -> np.ndarray:
     counts = np.atleast_1d(whole_workers(n_workers))
-    if counts.ndim > 1 or not counts.size:
-        raise ValueError(
-            "n_workers: expected one number or a flat list of them, "
-            f"got an array of shape {counts.shape}"
-        )
+    ok, found = counts.ndim == 1 and counts.size, f"an array of shape {counts.shape}"
+    require(ok, "n_workers", "one number or a flat list of numbers", found=found)
     return counts
 
 
-def _choices(n_workers, threshold: float) -> np.ndarray:
-    expected = "threshold: expected a share from 0 to below 1"
-    if not 0 <= one_number(threshold, expected, "half a worker is 0.5") < 1:
-        raise ValueError(f"{expected}, got {shown(threshold)}; half a worker is 0.5")
+def _choices(n_workers) -> np.ndarray:
     if n_workers is None:
         return 2 ** np.arange(int(np.log2(_UP_TO)) + 1)
     counts = np.atleast_1d(whole_workers(n_workers)).astype("int64")
-    if counts.ndim != 1 or len(counts) < 2 or (np.diff(counts) <= 0).any():
-        raise ValueError("n_workers: expected two or more rising numbers; write [1, 2, 4, 8]")
+    ok = counts.ndim == 1 and len(counts) > 1 and (np.diff(counts) > 0).all()
+    require(ok, "n_workers", "two or more rising numbers", n_workers, "Write [1, 2, 4, 8]")
     return counts

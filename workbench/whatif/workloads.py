@@ -1,7 +1,7 @@
 """Optimisations of what a worker computes: a faster device, larger batches, fewer messages.
 
-See `optimising` for what an optimisation is. A batch of another size changes how well a model
-converges, which is not modelled: speedups are in samples a second.
+`optimisations` defines what an optimisation is. Another batch size changes how well a model
+converges, which is not modelled: speedups are in samples per second.
 """
 
 from dataclasses import dataclass, replace
@@ -10,34 +10,41 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from ..base.checks import check_callable, numbers, one_number, shown, single
+from ..base.checks import above_0, call_of, checked, optional, real, require, shown, whole
 from ..timeline import Scenario
 from ..timeline.scaling import with_compute
 
+TIMES_AS_MUCH = real("a number above 0", lambda v: v > 0, "2.0 is twice")
+SECONDS = real("finite s from 0 up", lambda v: v >= 0)
+_STEPS = whole(1, "Write steps=4")
 
+
+@checked(factor=TIMES_AS_MUCH)
 @dataclass(frozen=True)
 class FasterCompute:
     """A device `factor` times as fast: T1, backward and ready times are divided by it.
 
-    The scaling factor then compares with the faster device's own T1. Jitter and times of the host
-    stay as they are.
+    The scaling factor is then relative to the T1 of the faster device. Jitter and times of the host
+    do not change.
     """
 
     factor: float
-
-    def __post_init__(self):
-        above_0(self, "factor")
 
     def __call__(self, scenario: Scenario) -> Scenario:
         return _with_compute(scenario, scenario.one_worker_s / self.factor)
 
 
+@checked(
+    factor=TIMES_AS_MUCH,
+    batch_time=optional(call_of("BatchTime(fixed_s, per_sample_s)")),
+    batch=optional(TIMES_AS_MUCH),
+)
 @dataclass(frozen=True)
 class LargerBatch:
     """A batch `factor` times as large on each worker: compute takes longer, messages do not.
 
-    batch_time, batch : seconds of a batch, such as fit_batch_time(table).model, and today's samples
-        of a worker; without them compute grows in proportion
+    batch_time : s of a batch, such as fit_batch_time(table).model; None: compute is proportional
+    batch : samples per worker today; goes with batch_time
     """
 
     factor: float
@@ -46,12 +53,8 @@ class LargerBatch:
     assumes: ClassVar = "convergence with a larger batch not modelled"
 
     def __post_init__(self):
-        above_0(self, "factor")
-        if (self.batch_time is None) != (self.batch is None):
-            raise ValueError("LargerBatch: expected batch_time and batch together, or neither")
-        if self.batch is not None:
-            check_callable(self.batch_time, "LargerBatch batch_time", "BatchTime(fixed_s, s)")
-            above_0(self, "batch")
+        both = (self.batch_time is None) == (self.batch is None)
+        require(both, "LargerBatch batch_time", "batch_time and batch together, or neither")
 
     @property
     def samples(self) -> float:
@@ -61,44 +64,38 @@ class LargerBatch:
         longer = self.factor
         if self.batch is not None:
             times = [self.batch_time(self.batch * factor) for factor in (1, self.factor)]
-            what = f"LargerBatch batch_time: what {shown(self.batch_time)} gave"
-            before, after = numbers(times, what, "finite s above 0").tolist()
-            if before == 0:
-                raise ValueError(f"{what}: expected finite s above 0, got 0")
+            before, after = above_0(
+                times, f"LargerBatch batch_time: what {shown(self.batch_time)} gave"
+            )
             longer = after / before
         return _with_compute(scenario, float(scenario.one_worker_s * longer))
 
 
+@checked(steps=_STEPS, update_s=SECONDS)
 @dataclass(frozen=True)
 class Accumulation:
     """Gradients of `steps` micro-batches added up before they are sent: a batch steps times larger.
 
-    update_s : s of T1 that the optimiser takes, once an iteration; at 0 T1 just grows steps times
+    update_s : s of T1 that the optimiser takes, once per iteration; at 0, T1 grows steps times
     """
 
     steps: int
     update_s: float = 0.0
     assumes: ClassVar = "convergence with a larger batch not modelled"
 
-    def __post_init__(self):
-        _whole_steps(self)
-        from_0(self, "update_s")
-
     @property
     def samples(self) -> float:
         return float(self.steps)
 
     def __call__(self, scenario: Scenario) -> Scenario:
-        most_s = scenario.one_worker_s - scenario.micro_batches * scenario.backward_s
-        if self.update_s > max(0.0, most_s):
-            raise ValueError(
-                "Accumulation update_s: expected at most what T1 leaves beside backward, "
-                f"{max(0.0, most_s):.6g} s; got {self.update_s:.6g}"
-            )
+        most_s = max(0.0, scenario.one_worker_s - scenario.micro_batches * scenario.backward_s)
+        expected = f"at most T1 less backward, {most_s:.6g} s"
+        require(self.update_s <= most_s, "Accumulation update_s", expected, self.update_s)
         once = (self.steps - 1) * self.update_s
         return _repeated(scenario, self.steps, self.steps * scenario.one_worker_s - once)
 
 
+@checked(steps=_STEPS)
 @dataclass(frozen=True)
 class LocalSGD:
     """Workers train alone for `steps` steps and then average their parameters, after the update.
@@ -108,9 +105,6 @@ class LocalSGD:
 
     steps: int
     assumes: ClassVar = "an iteration is all local steps; convergence not modelled"
-
-    def __post_init__(self):
-        _whole_steps(self)
 
     @property
     def samples(self) -> float:
@@ -154,26 +148,3 @@ def enqueued_by(gradients: pd.DataFrame, ready_s) -> pd.DataFrame:
     if "enqueued_s" not in gradients:
         return gradients
     return gradients.assign(enqueued_s=np.minimum(gradients["enqueued_s"], ready_s))
-
-
-def from_0(optimisation, *names: str):
-    """Raise ValueError unless the named fields are finite numbers from 0 up."""
-    for name in names:
-        what = f"{type(optimisation).__name__} {name} (s)"
-        single(numbers(getattr(optimisation, name), what), what)
-
-
-def above_0(optimisation, *names: str):
-    """Raise ValueError unless the named fields are finite numbers above 0."""
-    for name in names:
-        value = getattr(optimisation, name)
-        expected = f"{type(optimisation).__name__} {name}: expected a number above 0"
-        if not 0 < one_number(value, expected, "2.0 is twice") < np.inf:
-            raise ValueError(f"{expected}, got {shown(value)}; 2.0 is twice")
-
-
-def _whole_steps(optimisation):
-    expected = f"{type(optimisation).__name__} steps: expected a whole number from 1 up"
-    steps = one_number(optimisation.steps, expected, "write steps=4")
-    if not (1 <= steps < np.inf and steps == int(steps)):
-        raise ValueError(f"{expected}, got {shown(steps)}")
