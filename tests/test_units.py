@@ -11,32 +11,23 @@ def test_links_are_decimal_and_sizes_binary():
 
 
 @pytest.mark.parametrize(
-    "seconds, text",
+    ("shown", "text"),
     [
-        (0, "0 s"),
-        (1.5, "1.50 s"),
-        (0.0123 * MS, "12.3 us"),
-        (250 * MS, "250 ms"),
-        (999.6 * US, "1.00 ms"),
-        (4e-9, "4.00 ns"),
-        (-2 * MS, "-2.00 ms"),
-        (1234.0, "1230 s"),
-        (math.nan, "unknown"),
+        (format_seconds(0), "0 s"),
+        (format_seconds(1.5), "1.50 s"),
+        (format_seconds(0.0123 * MS), "12.3 us"),
+        (format_seconds(250 * MS), "250 ms"),
+        (format_seconds(999.6 * US), "1.00 ms"),
+        (format_seconds(4e-9), "4.00 ns"),
+        (format_seconds(-2 * MS), "-2.00 ms"),
+        (format_seconds(1234.0), "1230 s"),
+        (format_seconds(math.nan), "unknown"),
+        (format_bytes(0), "0 B"),
+        (format_bytes(1023), "1023 B"),
+        (format_bytes(25 * MIB), "25.0 MiB"),
+        (format_bytes(1536), "1.50 KiB"),
+        (format_bytes(3 * GIB), "3.00 GiB"),
     ],
 )
-def test_seconds_read_with_three_digits(seconds, text):
-    assert format_seconds(seconds) == text
-
-
-@pytest.mark.parametrize(
-    "nbytes, text",
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (25 * MIB, "25.0 MiB"),
-        (1536, "1.50 KiB"),
-        (3 * GIB, "3.00 GiB"),
-    ],
-)
-def test_bytes_read_with_three_digits(nbytes, text):
-    assert format_bytes(nbytes) == text
+def test_numbers_read_with_three_digits(shown, text):
+    assert shown == text

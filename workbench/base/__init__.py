@@ -1,1 +1,1 @@
-"""What every room shares: units, tables, checks, spans, progress, Absent."""
+"""What all rooms share: units, tables, checks, spans, progress, Absent."""

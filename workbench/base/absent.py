@@ -1,10 +1,10 @@
-"""A sentence in the place of a result that a recording cannot give."""
+"""A sentence in place of a result that a recording cannot provide."""
 
 from collections.abc import Callable
 
 
 class Absent(str):
-    """A sentence in the place of a result: why there is none. It counts as false."""
+    """A sentence in place of a result: why there is none. It counts as false."""
 
     def __bool__(self) -> bool:
         return False
@@ -14,7 +14,7 @@ class Absent(str):
 
 
 def or_why(compute: Callable, *args, **kwargs):
-    """Return what `compute` gives, or as Absent why it cannot: its ValueError or missing file.
+    """Return the result of `compute`, or its ValueError or missing file as Absent.
 
     or_why(scenario_of, run, cost, 8, DDPBuckets()) or another_scenario
     """

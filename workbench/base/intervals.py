@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from .checks import require
+
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Merge spans that touch or overlap: sorted, disjoint `(start, end)`. Empty spans vanish.
+    """Merge spans that touch or overlap; return sorted, disjoint `(start, end)`, none empty.
 
-    Raises ValueError when an end lies before its start.
+    Raises ValueError if an end is before its start.
     """
     start, end = _spans(start, end)
     order = np.argsort(start, kind="stable")
@@ -19,33 +21,29 @@ def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure(start: np.ndarray, end: np.ndarray):
-    """Length covered by the spans, overlaps counted once."""
+    """Return the length covered by the spans, with overlaps counted once."""
     start, end = union(start, end)
     return (end - start).sum()
 
 
 def intersection(a: tuple, b: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """Where both sets of spans `a` and `b` cover: sorted, disjoint `(start, end)`."""
+    """Return where both sets of spans `a` and `b` cover: sorted, disjoint `(start, end)`."""
     (a_start, a_end), (b_start, b_end) = union(*a), union(*b)
     first = np.searchsorted(b_end, a_start, side="right")
     count = np.maximum(np.searchsorted(b_start, a_end, side="left") - first, 0)
     i = np.repeat(np.arange(a_start.size), count)
-    j = (
-        np.repeat(first, count)
-        + np.arange(count.sum())
-        - np.repeat(np.cumsum(count) - count, count)
-    )
+    j = np.arange(count.sum()) + np.repeat(first + count - np.cumsum(count), count)
     return np.maximum(a_start[i], b_start[j]), np.minimum(a_end[i], b_end[j])
 
 
 def overlap(a: tuple, b: tuple):
-    """Length that both sets of spans cover."""
+    """Return the length that both sets of spans cover."""
     start, end = intersection(a, b)
     return (end - start).sum()
 
 
 def clip(start: np.ndarray, end: np.ndarray, low, high) -> tuple[np.ndarray, np.ndarray]:
-    """The part of each span inside [low, high); spans outside it vanish."""
+    """Return the part of each span inside [low, high), without the spans outside it."""
     start, end = _spans(start, end)
     start, end = np.maximum(start, low), np.minimum(end, high)
     inside = end > start
@@ -54,15 +52,11 @@ def clip(start: np.ndarray, end: np.ndarray, low, high) -> tuple[np.ndarray, np.
 
 def _spans(start, end) -> tuple[np.ndarray, np.ndarray]:
     start, end = np.asarray(start), np.asarray(end)
-    if start.shape != end.shape or start.ndim != 1:
-        raise ValueError(
-            f"spans: expected two equally long lists, got shapes {start.shape} and {end.shape}"
-        )
-    bad = np.flatnonzero(~(end >= start))
-    if bad.size:
-        i = bad[0]
-        raise ValueError(
-            f"spans: end must not lie before start; span {i} is [{start[i]}, {end[i]})"
-        )
+    lists = start.shape == end.shape and start.ndim == 1
+    found = f"shapes {start.shape} and {end.shape}"
+    require(lists, "spans", "two equally long lists", found=found)
+    for i in np.flatnonzero(~(end >= start))[:1]:
+        found = f"span {i} from {start[i]} to {end[i]}"
+        require(False, "spans", "no end before its start", found=found)
     filled = end > start
     return start[filled], end[filled]

@@ -1,4 +1,4 @@
-"""A bar of progress for what takes longer than two seconds, gone when it is done."""
+"""A progress bar for what takes longer than two seconds; it disappears at the end."""
 
 import os
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from tqdm.auto import tqdm
 
 
 def bar(items: Iterable, what: str, total: int | None = None) -> Iterable:
-    """Return the items to go through; the environment's TQDM_DISABLE keeps the bar away.
+    """Return the items with a progress bar, unless TQDM_DISABLE is set in the environment.
 
-    That is tqdm's own variable, which its bar for notebooks does not heed: on a page executed
-    ahead a bar would stand still where it was last seen.
+    tqdm's bar for notebooks ignores that variable, and a page executed in advance would keep the
+    bar as last drawn.
     """
     off = "TQDM_DISABLE" in os.environ
     return tqdm(items, desc=what, total=total, unit=what, delay=2.0, leave=False, disable=off)

@@ -1,4 +1,4 @@
-"""Units as numbers, and numbers as people read them. Inside the package: seconds and bytes."""
+"""Units as numbers, and numbers as text. The package computes in seconds and bytes."""
 
 import math
 
@@ -12,7 +12,7 @@ GB = 1e9
 
 
 def format_seconds(seconds: float) -> str:
-    """Three significant digits in the unit that suits: `12.3 ms`."""
+    """Return three significant digits in the best unit: `12.3 ms`."""
     if not math.isfinite(seconds):
         return "unknown"
     for unit, name in ((1.0, "s"), (MS, "ms"), (US, "us")):
@@ -22,7 +22,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(nbytes: float) -> str:
-    """Three significant digits in binary units: `25.0 MiB`; whole bytes below 1 KiB."""
+    """Return three significant digits in binary units, `25.0 MiB`; whole bytes below 1 KiB."""
     if not math.isfinite(nbytes):
         return "unknown"
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
