@@ -123,7 +123,8 @@ def test_every_picture_has_a_text_for_those_who_do_not_see_it():
 def test_the_pictures_are_those_that_the_notebooks_write(executed):
     for _, name in PICTURES:
         figure = Path(name).stem
-        (source,) = [p.stem for p in NOTEBOOKS.glob("*.ipynb") if f'"{figure}\\"' in p.read_text()]
+        saves = f'fig, \\"{figure}\\"'  # in JSON
+        (source,) = [p.stem for p in NOTEBOOKS.glob("*.ipynb") if saves in p.read_text()]
         written = imread(executed(source).figures / f"{figure}.png")
         same = np.array_equal(written, imread(ROOT / name))
         assert same, f"cp notebooks/figures/{figure}.png notebooks/ after make figures"
