@@ -9,16 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from workbench.base.checks import shown
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+LONGEST = ("test_notebooks.py", "test_own_runs.py", "test_browser.py", "test_study.py")
 _EXHAUSTIVE = pytest.StashKey[Counter]()  # files with tests that are left out, and how many
+settings.register_profile("few", max_examples=25)
 
 
 def pytest_configure(config):
     config.stash[_EXHAUSTIVE] = Counter()
+    if config.option.markexpr == "not all":
+        settings.load_profile("few")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the longest files, so that no worker ends long after the others."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_deselected(items):
