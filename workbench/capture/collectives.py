@@ -1,15 +1,14 @@
 """Time collectives of many sizes between some or all workers."""
 
-import contextlib
 import itertools
 import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from tqdm.auto import tqdm
@@ -127,7 +126,17 @@ def _sweep(out: Folder, cells: list, measure: "_Measure") -> None:
     """Time the cells that the table does not have yet; rank 0 keeps the table."""
     first = out.workers.rank == 0
     before = rows_of(out.path / _FILE, _COLUMNS) if first else None
-    with _continued(out, before) if first else contextlib.nullcontext() as table:
+    notes = out.notes
+    source, hardware = origin(notes, "collectives")
+    software, threads = json.dumps(notes["software"]), notes["threads_per_worker"]
+    comments = [
+        source,
+        f"{hardware}; load average before: {notes['load_average']:.2f}",
+        f"software: {software}; threads per worker: {threads}",
+        _UNITS[_FILE],
+    ]
+    keeping = Table(out.path / _FILE, _COLUMNS, comments, before) if first else nullcontext()
+    with keeping as table:
         key = ["n_workers", "op", "nbytes"]
         done = set(before[key].itertuples(index=False, name=None)) if first else set()
         for cell in tqdm(cells, desc="messages", unit="message", disable=not first):
@@ -136,20 +145,6 @@ def _sweep(out: Folder, cells: list, measure: "_Measure") -> None:
             row = measure(*cell)
             if first:
                 table.add(row)
-
-
-def _continued(out: Folder, before: pd.DataFrame) -> Table:
-    """Open the table with the complete rows it had."""
-    notes = out.notes
-    source, hardware = origin(notes, "collectives")
-    comments = [
-        source,
-        f"{hardware}; load average before: {notes['load_average']:.2f}",
-        f"software: {json.dumps(notes['software'])}; "
-        f"threads per worker: {notes['threads_per_worker']}",
-        _UNITS["collectives.csv"],
-    ]
-    return Table(out.path / _FILE, _COLUMNS, comments, before)
 
 
 class _Measure:

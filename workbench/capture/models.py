@@ -163,14 +163,7 @@ class BERT(nn.Module):
     Hugging Face's transformers; arXiv 1810.04805.
     """
 
-    def __init__(
-        self,
-        n_tokens: int = 30522,
-        length: int = 512,
-        width: int = 768,
-        n_layers: int = 12,
-        n_heads: int = 12,
-    ):
+    def __init__(self, n_tokens=30522, length=512, width=768, n_layers=12, n_heads=12):
         super().__init__()
         embeddings = {
             "word_embeddings": nn.Embedding(n_tokens, width),
@@ -242,14 +235,7 @@ class GPT2(nn.Module):
     Source: Radford et al. 2019; sizes of GPT2LMHeadModel in Hugging Face's transformers.
     """
 
-    def __init__(
-        self,
-        n_tokens: int = 50257,
-        length: int = 1024,
-        width: int = 768,
-        n_layers: int = 12,
-        n_heads: int = 12,
-    ):
+    def __init__(self, n_tokens=50257, length=1024, width=768, n_layers=12, n_heads=12):
         super().__init__()
         parts = {
             "wte": nn.Embedding(n_tokens, width),

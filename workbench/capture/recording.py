@@ -98,15 +98,14 @@ class _Recording:
         self.times = out.path / f"iterations_rank{self.rank}.csv"
         self.ready = out.path / f"ready_rank{self.rank}.csv"
         self.traced = out.path / f"gradients_rank{self.rank}.csv"
-        kind = f"source: workbench.capture, {out.notes['kind']}, {out.notes['date']}"
-        self.comments = {
-            path: [kind, _unit(path)] for path in (self.times, self.ready, self.traced)
-        }
+        self.source = f"source: workbench.capture, {out.notes['kind']}, {out.notes['date']}"
 
     def timed(self, iterations: int, hooked: int) -> None:
         """Time iterations, with and without hooks in turns, unless all workers have done so."""
-        kinds = _in_turns(iterations, hooked)
-        rows = _of(self._times(), "plain", "hooks")
+        both = min(iterations, hooked)
+        more = ["plain"] * (iterations - both) + ["hooks"] * (hooked - both)
+        kinds = ["plain", "hooks"] * both + more
+        rows = self._times("plain", "hooks")
         marked = set(rows_of(self.ready, _READY)["iteration"]) if hooked else set()
         whole = rows["kind"].tolist() == kinds
         whole = whole and marked == set(rows["iteration"][rows["kind"] == "hooks"])
@@ -125,24 +124,22 @@ class _Recording:
 
     def profiled(self, iterations: int) -> None:
         """Profile iterations; their times follow those of the iterations before."""
-        before = _of(self._times(), "plain", "hooks")
+        before = self._times("plain", "hooks")
         trace = self.out.path / f"rank{self.rank}.json.gz"
         with ready_marks(self.training.bare, self.training.clock) as marks:
             seen = traced(self.training, iterations, marks, trace)
-        with (
-            self._table(self.times, _TIMES, before) as times,
-            self._table(self.traced, _READY) as ready,
-        ):
+        with self._table(self.times, _TIMES, before) as times:
             for number, each in enumerate(seen, PROFILER_WARM_UP):
                 times.add(["profiled", number, *each])
+        with self._table(self.traced, _READY) as ready:
             self._add_ready(ready, PROFILER_WARM_UP, marks)
 
     def notes(self, work: Workload, policy, order, profiled: int) -> dict:
         """Return what run.json says about the model and its times; write the tables of rank 0."""
-        times, model = self._times(), self.training.model
+        model = self.training.model
         messages = messages_of(model)
         if self.rank == 0:
-            _write_gradients(self.ready, self.out.path / "gradients.csv", self.nbytes)
+            self._write_gradients()
             if messages:
                 write_messages(self.out.path / "plan.json", messages)
         notes = _model(work, self.nbytes) | work.about
@@ -152,22 +149,45 @@ class _Recording:
             planned = grouped(policy, in_order(order, work.model))
             notes["as_planned"] = list(map(set, planned)) == list(map(set, messages))
         seconds = {
-            kind: _of(times, kind)["iteration_s"].astype(float).tolist()
+            kind: self._times(kind)["iteration_s"].astype(float).tolist()
             for kind in ("plain", "hooks", "profiled")
         }
         numbers = list(range(PROFILER_WARM_UP, PROFILER_WARM_UP + profiled))
         return notes | {"iterations": numbers, "iteration_s": seconds, "units": _UNITS}
+
+    def _write_gradients(self) -> None:
+        """Write GRADIENTS of the iterations with hooks, in the order of their median ready times.
+
+        A parameter without a gradient is still sent, as zeros, when backward ends.
+        """
+        rows = rows_of(self.ready, _READY)
+        if rows.empty:
+            return
+        each = rows.astype({"ready_s": float, "nbytes": int}).groupby("name", sort=False)
+        table = each.agg(nbytes=("nbytes", "first"), ready_s=("ready_s", "median"))
+        low, high = (each["ready_s"].quantile(q) for q in (0.25, 0.75))
+        table = table.assign(low_s=low, high_s=high, n_iterations=each.size())
+        table = table.sort_values("ready_s", kind="stable")
+        last_s = table["ready_s"].iloc[-1]
+        for name in reversed([name for name in self.nbytes if name not in low]):
+            table.loc[name] = [self.nbytes[name], last_s, last_s, last_s, 0]
+        table = table.astype({"nbytes": int, "n_iterations": int}).reset_index()
+        with self._table(self.out.path / "gradients.csv", list(table)) as out:
+            for row in table.itertuples(index=False):
+                out.add(row)
 
     def _marks(self, kind: str) -> contextlib.AbstractContextManager:
         if kind == "plain":
             return contextlib.nullcontext()
         return ready_marks(self.training.bare, self.training.clock)
 
-    def _times(self) -> pd.DataFrame:
-        return rows_of(self.times, _TIMES)
+    def _times(self, *kinds: str) -> pd.DataFrame:
+        rows = rows_of(self.times, _TIMES)
+        return rows[rows["kind"].isin(kinds)]
 
     def _table(self, path: Path, columns: tuple, before: pd.DataFrame | None = None) -> Table:
-        return Table(path, columns, self.comments[path], before)
+        unit = next(unit for name, unit in _UNITS.items() if path.match(name))
+        return Table(path, columns, [self.source, unit], before)
 
     def _add_ready(self, table: Table | None, number: int, marks: list | None) -> None:
         """Write when each gradient was ready; each mark of backward begins a new iteration."""
@@ -180,43 +200,6 @@ class _Recording:
             require(known, "model", "the same parameters throughout", found=f"a new one: {name}")
             ready_s = self.training.clock.between(began, mark)
             table.add([number, name, self.nbytes[name], ready_s])
-
-
-def _in_turns(iterations: int, hooked: int) -> list[str]:
-    """Return the kinds of iterations in order: both in turns, then the rest."""
-    both = min(iterations, hooked)
-    return ["plain", "hooks"] * both + ["plain"] * (iterations - both) + ["hooks"] * (hooked - both)
-
-
-def _of(rows: pd.DataFrame, *kinds: str) -> pd.DataFrame:
-    return rows[rows["kind"].isin(kinds)]
-
-
-def _unit(path: Path) -> str:
-    return next(unit for name, unit in _UNITS.items() if path.match(name))
-
-
-def _write_gradients(ready: Path, path: Path, nbytes: dict[str, int]) -> None:
-    """Write GRADIENTS of the iterations with hooks, in the order of their median ready times.
-
-    A parameter without a gradient is still sent, as zeros, when backward ends.
-    """
-    rows = rows_of(ready, _READY)
-    if rows.empty:
-        return
-    source = ready.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
-    each = rows.astype({"ready_s": float, "nbytes": int}).groupby("name", sort=False)
-    table = each.agg(nbytes=("nbytes", "first"), ready_s=("ready_s", "median"))
-    low, high = (each["ready_s"].quantile(q) for q in (0.25, 0.75))
-    table = table.assign(low_s=low, high_s=high, n_iterations=each.size())
-    table = table.sort_values("ready_s", kind="stable")
-    last_s = table["ready_s"].iloc[-1]
-    for name in reversed([name for name in nbytes if name not in low]):
-        table.loc[name] = [nbytes[name], last_s, last_s, last_s, 0]
-    table = table.astype({"nbytes": int, "n_iterations": int}).reset_index()
-    with Table(path, table.columns, [source, _UNITS["gradients.csv"]]) as out:
-        for row in table.itertuples(index=False):
-            out.add(row)
 
 
 def _model(work: Workload, nbytes: dict[str, int]) -> dict:

@@ -116,19 +116,15 @@ class Training:
 
 def _in_parallel(training: Training, workers: Workers, policy, order, how) -> nn.Module:
     model, seen = training.bare, training.order()
-    unused, other = workers.slowest(
-        [float(len(set(seen)) < len(trained(model))), float(seen != _names(order))]
-    )
+    names = order["name"] if isinstance(order, pd.DataFrame) else order or ()
+    found = len(set(seen)) < len(trained(model)), seen != list(names)
+    unused, other = workers.slowest(list(map(float, found)))
     options = {"find_unused_parameters": True} if unused else {}
     if policy is not None:
         # torch follows the order it sees, in which its limits may make other messages.
         how = "hooks" if how == "auto" and order is not None and other else how
         return apply_plan(model, policy, order, how=how, **options)
     return in_ddp(model, **options)
-
-
-def _names(order) -> list[str] | None:
-    return list(order["name"]) if isinstance(order, pd.DataFrame) else order and list(order)
 
 
 def _again_and_again(batches) -> Iterator:

@@ -97,28 +97,21 @@ def _read(path: Path, parse: Callable):
 def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -> Scenario:
     """Return the scenario of a model on a network, with DDP's buckets.
 
-    profile : PROFILES of one model; collectives : MEASUREMENTS of one network, between whose
-    all-reduces the price of a message is interpolated
+    profile : PROFILES of one model
+    collectives : MEASUREMENTS of one network, between which the price of a message is interpolated
 
-    fixed_s is what hooks and copies cost one worker. Raises ValueError for a profile without rows
-    or of several models, and where no all-reduce was timed with as many workers.
+    fixed_s is what hooks and copies cost one worker.
     """
     check(profile, PROFILES, "profile")
     check(collectives, MEASUREMENTS, "collectives")
-    if len(told := profile[["model", *_OF_MODEL]].drop_duplicates()) != 1:
-        raise ValueError(
-            f"profile: expected rows of one model, with one {', '.join(_OF_MODEL)}; "
-            f"found {len(told)} of these"
-        )
-    above_0(profile["scale"], "profile: scale")
-    first = told.iloc[0]
-    timed = collectives[collectives["op"] == "all_reduce"]
-    timed = timed[timed["n_workers"] == n_workers]
-    if timed.empty:
-        raise ValueError(
-            f"collectives: expected all-reduces timed with {shown(n_workers)} workers, found none"
-        )
-    times = (float(first[name]) for name in ("one_worker_s", "backward_s", "wrapper_s"))
+    known = profile[["model", *_OF_MODEL]].drop_duplicates()
+    expected = f"rows of one model, with one {', '.join(_OF_MODEL)}"
+    require(len(known) == 1, "profile", expected, found=f"{len(known)} of these")
+    above_0(profile["scale"], "profile scale")
+    timed = collectives.query("op == 'all_reduce' and n_workers == @n_workers")
+    expected = f"all-reduces timed with {shown(n_workers)} workers"
+    require(len(timed), "collectives", expected, found="none")
+    times = known.iloc[0][["one_worker_s", "backward_s", "wrapper_s"]].astype(float)
     recorded = Profile(profile[["name", "nbytes", "ready_s"]].reset_index(drop=True), *times)
     return scenario_of(recorded, Interpolated(timed), n_workers, DDPBuckets())
 
@@ -177,23 +170,19 @@ def predicted(study: Study) -> pd.DataFrame:
 
 def _forecasts(study: Study, network: str, n_workers: int, model: str) -> pd.DataFrame:
     """Return the predicted scaling factor and messages of each policy."""
-    profile = check(study.profiles, PROFILES, "profiles")
-    profile = profile[profile["model"] == model]
+    profile = check(study.profiles, PROFILES, "profiles").query("model == @model")
     timed = check(study.collectives, _TABLES["collectives"], "collectives")
-    timed = timed[timed["network"] == network]
+    timed = timed.query("network == @network")
     for what, rows, value in (("profiles", profile, model), ("collectives", timed, network)):
-        if rows.empty:
-            raise ValueError(
-                f"{what}: expected rows of {shown(value)}, which has cells; found none"
-            )
-    plain = scenario(profile, timed, n_workers)
+        require(len(rows), what, f"rows of {shown(value)}, which has cells", found="none")
+    base = scenario(profile, timed, n_workers)
     rows = []
-    for name, policy in policies(plain, int(profile["scale"].iloc[0])).items():
-        made = predict(replace(plain, fusion=policy))
+    for name, policy in policies(base, int(profile["scale"].iloc[0])).items():
+        made = predict(replace(base, fusion=policy))
         rows.append((name, made.scaling_factor, len(made.timeline)))
     table = pd.DataFrame(rows, columns=["policy", "predicted", "predicted_messages"])
     cell = {"network": network, "n_workers": n_workers, "model": model}
-    return table.assign(**cell, one_worker_s=plain.one_worker_s)
+    return table.assign(**cell, one_worker_s=base.one_worker_s)
 
 
 def _once(table: pd.DataFrame, key: list, what: str) -> pd.DataFrame:
