@@ -8,6 +8,7 @@ rank.
 
 import contextlib
 import copy
+import itertools
 import json
 import multiprocessing
 import os
@@ -24,6 +25,7 @@ from workbench.capture.hooks import trained
 from workbench.fusion import FixedBuffer, PerTensor, Plan
 
 EPS = 2**-23  # of float32
+SEVERAL = {"bucket_cap_mb": 1e-4}  # a limit that makes several messages
 
 
 class Branches(nn.Module):
@@ -55,11 +57,39 @@ class Mixed(nn.Module):
         return self.last(torch.tanh(x).to(torch.float32))
 
 
-def as_plan(messages):
-    return Plan(counts=tuple(map(len, messages))), [n for message in messages for n in message]
+def in_ddp(model, **options):
+    return DistributedDataParallel(copy.deepcopy(model), **options)
 
 
-def train(model, batch, loss, iterations=2):
+def planned(model, *plan, **options):
+    return apply_plan(copy.deepcopy(model), *plan, **options)
+
+
+def as_ddp(model, ddp, **options):
+    """Return the model in the messages of a trained DistributedDataParallel."""
+    messages = messages_of(ddp)
+    plan = Plan(counts=tuple(map(len, messages)))
+    return planned(model, plan, [name for message in messages for name in message], **options)
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make()
+
+
+def inputs(rank, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(rank))
+
+
+def mean_square(found, _=None):
+    return found.square().mean()
+
+
+def gradients(model):
+    return {k: None if p.grad is None else p.grad.clone() for k, p in trained(model).items()}
+
+
+def train(model, batch, loss=mean_square, iterations=2):
     """Return gradients of the last iteration, and the parameters and buffers after it.
 
     Nothing is updated in the first, in which DDP sends other messages than later.
@@ -69,44 +99,45 @@ def train(model, batch, loss, iterations=2):
         optimizer.zero_grad()
         torch.manual_seed(number)  # dropout
         loss(model(batch[0]), batch[1]).backward()
-        grads = {
-            k: None if p.grad is None else p.grad.clone() for k, p in trained(model.module).items()
-        }
+        grads = gradients(model.module)
         if number:
             optimizer.step()
     return grads, {k: v.clone() for k, v in model.module.state_dict().items()}
 
 
-def same(a, b):
+def same(found, expected):
     def equal(x, y):
         return x is y if x is None or y is None else torch.equal(x, y)
 
-    return all(equal(a[0][k], b[0][k]) for k in a[0]) and all(equal(a[1][k], b[1][k]) for k in a[1])
+    pairs = zip(found, expected, strict=True)
+    return all(equal(a[k], b[k]) for a, b in pairs for k in a)
+
+
+def two_or(held):
+    """Return whether a check held that is of two workers, or True on more.
+
+    In other messages more than two workers' values are added up in another order.
+    """
+    return dist.get_world_size() > 2 or held()
 
 
 def model_checks(name, rank, n):
     work = workload(name, 2, small=True)  # the same seed, hence the same weights, on all ranks
     batch = next(iter(workload(name, 2, small=True, seed=rank).batches))
-
-    def run(model, iterations=2):
-        return train(model, batch, work.loss, iterations)
-
-    plain = DistributedDataParallel(copy.deepcopy(work.model), bucket_cap_mb=0.02)
-    expected = run(plain)
-    plan, order = as_plan(messages_of(plain))
-    yield "several messages", len(plan.counts) > 2
+    ddp = in_ddp(work.model, bucket_cap_mb=0.02)
+    expected = train(ddp, batch, work.loss)
+    yield "several messages", len(messages_of(ddp)) > 2
     for how in ("hooks", "auto"):
-        model = apply_plan(copy.deepcopy(work.model), plan, order, how=how)
-        yield f"equals DDP in DDP's messages, {how}", same(run(model), expected)
-        yield f"sends DDP's messages, {how}", messages_of(model) == messages_of(plain)
+        model = as_ddp(work.model, ddp, how=how)
+        yield f"equals DDP in DDP's messages, {how}", same(train(model, batch, work.loss), expected)
+        yield f"sends DDP's messages, {how}", messages_of(model) == messages_of(ddp)
     for policy in (FixedBuffer(15_000), PerTensor()) if n == 2 else ():
-        model = apply_plan(copy.deepcopy(work.model), policy)
-        found = run(model)
-        yield f"other messages, {type(policy).__name__}", messages_of(model) != messages_of(plain)
+        model = planned(work.model, policy)
+        found = train(model, batch, work.loss)
+        yield f"other messages, {type(policy).__name__}", messages_of(model) != messages_of(ddp)
         yield f"equals DDP to the bit, {type(policy).__name__}", same(found, expected)
-    # In other messages more than two workers' values are added up in another order.
-    fresh = DistributedDataParallel(copy.deepcopy(work.model), bucket_cap_mb=0.02)
-    a, b = (run(m, 0)[0] for m in (fresh, apply_plan(copy.deepcopy(work.model), FixedBuffer(9e3))))
+    both = in_ddp(work.model, bucket_cap_mb=0.02), planned(work.model, FixedBuffer(9e3))
+    a, b = (train(model, batch, work.loss, 0)[0] for model in both)
     alone = copy.deepcopy(work.model)
     torch.manual_seed(0)
     work.loss(alone(batch[0]), batch[1]).backward()
@@ -118,96 +149,75 @@ def model_checks(name, rank, n):
     yield "other messages differ by rounding at most", all(within)
 
 
+def chain(*widths):
+    layers = [nn.Linear(n, m) for n, m in itertools.pairwise(widths)]
+    return nn.Sequential(*[each for layer in layers for each in (layer, nn.Tanh())][:-1])
+
+
 def accumulation(rank):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
-    xs = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(rank))
+    model, xs = seeded(lambda: chain(4, 8, 8, 1)), inputs(rank, 3, 5, 4)
 
     def run(model):
         for _ in range(3):
             model.zero_grad()
             with model.no_sync():
                 for x in xs[:2]:
-                    model(x).square().mean().backward()
-            model(xs[2]).square().mean().backward()
-        return {k: p.grad.clone() for k, p in trained(model.module).items()}, {}
+                    mean_square(model(x)).backward()
+            mean_square(model(xs[2])).backward()
+        return [gradients(model.module)]
 
-    plain = DistributedDataParallel(copy.deepcopy(model), bucket_cap_mb=1e-4)
-    expected = run(plain)
-    plan, order = as_plan(messages_of(plain))
-    yield len(plan.counts) > 1 and same(
-        run(apply_plan(copy.deepcopy(model), plan, order)), expected
-    )
-    yield dist.get_world_size() > 2 or same(run(apply_plan(copy.deepcopy(model), plan)), expected)
-    local = copy.deepcopy(model)
-    sum(local(x).square().mean() for x in xs).backward()
-    yield not torch.equal(local[0].weight.grad, expected[0]["0.weight"])
+    ddp = in_ddp(model, **SEVERAL)
+    expected = run(ddp)
+    yield len(messages_of(ddp)) > 1 and same(run(as_ddp(model, ddp)), expected)
+    plan = Plan(counts=tuple(map(len, messages_of(ddp))))
+    yield two_or(lambda: same(run(planned(model, plan)), expected))
+    sum(mean_square(model(x)) for x in xs).backward()
+    yield not torch.equal(model[0].weight.grad, expected[0]["0.weight"])
 
 
 def unused(rank):
-    torch.manual_seed(0)
-    model = Branches()
-    batch = torch.randn(5, 4, generator=torch.Generator().manual_seed(rank)), None
-
-    def loss(found, _):
-        return found.square().mean()
-
-    options = {"find_unused_parameters": True}
-    plain = DistributedDataParallel(copy.deepcopy(model), bucket_cap_mb=1e-4, **options)
-    expected = train(plain, batch, loss)
-    plan, order = as_plan(messages_of(plain))
-    planned = apply_plan(copy.deepcopy(model), plan, order, **options)
-    yield same(train(planned, batch, loss), expected)
+    model, batch = seeded(Branches), (inputs(rank, 5, 4), None)
+    ddp = in_ddp(model, **SEVERAL, find_unused_parameters=True)
+    expected = train(ddp, batch)
+    yield same(train(as_ddp(model, ddp, find_unused_parameters=True), batch), expected)
     yield expected[0]["never.weight"] is None and expected[0]["sometimes.weight"] is not None
-    unordered = apply_plan(copy.deepcopy(model), PerTensor(), **options)
-    yield train(unordered, batch, loss)[0]["never.weight"] is None
+    unordered = planned(model, PerTensor(), find_unused_parameters=True)
+    yield train(unordered, batch)[0]["never.weight"] is None
     try:
-        train(apply_plan(copy.deepcopy(model), PerTensor()), batch, loss)
+        train(planned(model, PerTensor()), batch)
     except ValueError as error:
         yield str(error).startswith("never.weight:")
 
 
 def mixed(rank):
-    torch.manual_seed(0)
-    model = Mixed()
-    batch = torch.randn(5, 4, generator=torch.Generator().manual_seed(rank)), None
-
-    def loss(found, _):
-        return found.square().mean()
-
-    plain = DistributedDataParallel(copy.deepcopy(model), bucket_cap_mb=1e-4)
-    expected = train(plain, batch, loss)
-    plan, order = as_plan(messages_of(plain))
-    planned = apply_plan(copy.deepcopy(model), plan, order)
-    yield same(train(planned, batch, loss), expected)
-    one = apply_plan(copy.deepcopy(model), Plan(counts=(6,)))
-    found = train(one, batch, loss)
+    model, batch = seeded(Mixed), (inputs(rank, 5, 4), None)
+    ddp = in_ddp(model, **SEVERAL)
+    expected = train(ddp, batch)
+    yield same(train(as_ddp(model, ddp), batch), expected)
+    one = planned(model, Plan(counts=(6,)))
+    found = train(one, batch)
     types = [{trained(model)[name].dtype for name in message} for message in messages_of(one)]
-    yield types == [{torch.float32}, {torch.bfloat16}]  # one message of the plan, two on the wire
-    yield dist.get_world_size() > 2 or same(found, expected)
+    yield types == [{torch.float32}, {torch.bfloat16}]  # one message of the plan, two are sent
+    yield two_or(lambda: same(found, expected))
 
 
 def normalised(rank):
     """Training and evaluation in turns, with statistics that differ by worker until sent."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
-    xs = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(rank))
+    model = seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)))
+    xs = inputs(rank, 2, 5, 4)
 
     def run(model):
         found = []
         for _ in range(3):
             model.zero_grad()
-            (model(xs[0]).square().mean() + model(xs[1]).mean()).backward()  # two forwards
+            (mean_square(model(xs[0])) + model(xs[1]).mean()).backward()  # two forwards
             model.eval()
             with torch.no_grad():
                 found.append(model(xs[0]))
             model.train()
-        named = {k: p.grad.clone() for k, p in trained(model.module).items()}
-        return named, dict(enumerate([*found, *model.module.buffers()]))
+        return gradients(model.module), dict(enumerate([*found, *model.module.buffers()]))
 
-    expected = run(DistributedDataParallel(copy.deepcopy(model)))
-    found = run(apply_plan(copy.deepcopy(model), Plan(counts=(6,))))
-    yield same(found, expected)
+    yield same(run(planned(model, Plan(counts=(6,)))), run(in_ddp(model)))
 
 
 class Failing(torch.autograd.Function):
@@ -228,43 +238,32 @@ class Failing(torch.autograd.Function):
 
 def interrupted(rank):
     """A backward that fails while its first message, of 4 MB, is being sent; then a whole one."""
-    torch.manual_seed(0)
-    first, last = nn.Linear(4, 1000), nn.Linear(1000, 1000)
-    model = nn.Sequential(first, nn.Identity(), last)
-    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(rank))
-    plain = DistributedDataParallel(copy.deepcopy(model))
-    plain(x).square().mean().backward()
+    model, x = seeded(lambda: chain(4, 1000, 1000)), inputs(rank, 5, 4)
+    model[1] = nn.Identity()
+    ddp = in_ddp(model)
+    mean_square(ddp(x)).backward()
     model[1].forward = Failing.apply
     order = ["2.bias", "2.weight", "0.bias", "0.weight"]
-    planned = apply_plan(model, Plan(counts=(2, 2)), order, how="hooks")
+    ours = apply_plan(model, Plan(counts=(2, 2)), order, how="hooks")
     with contextlib.suppress(ArithmeticError):
-        planned(2 * x).square().mean().backward()
+        mean_square(ours(2 * x)).backward()
     Failing.fails = False
-    planned.zero_grad()
-    planned(x).square().mean().backward()
-    expected, found = ([p.grad for p in m.module.parameters()] for m in (plain, planned))
-    # In other messages more than two workers' values are added up in another order.
+    ours.zero_grad()
+    mean_square(ours(x)).backward()
+    expected, found = ([p.grad for p in each.module.parameters()] for each in (ddp, ours))
     close = torch.equal if dist.get_world_size() == 2 else torch.allclose
     yield all(map(close, expected, found))
 
 
 def sub_worlds(rank):
-    """Two models in pairs of workers, and a worker that is in none of a group."""
-    n = dist.get_world_size()
+    """Two models in pairs of workers, and a worker that is not in a group."""
     torch.manual_seed(rank // 2)
-    pairs = [dist.new_group([first, first + 1]) for first in range(0, n, 2)]
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(rank))
-    models = [
-        wrap(copy.deepcopy(model))
-        for wrap in (
-            lambda m: DistributedDataParallel(m, process_group=pairs[rank // 2]),
-            lambda m: apply_plan(m, PerTensor(), group=pairs[rank // 2]),
-            lambda m: apply_plan(m, Plan(counts=(1, 3)), group=pairs[rank // 2]),
-        )
-    ]
+    pairs = [dist.new_group([k, k + 1]) for k in range(0, dist.get_world_size(), 2)]
+    model, x, pair = chain(4, 8, 1), inputs(rank, 5, 4), pairs[rank // 2]
+    plans = PerTensor(), Plan(counts=(1, 3))
+    models = [in_ddp(model, process_group=pair), *(planned(model, p, group=pair) for p in plans)]
     for _ in range(2):
-        sum(each(x).square().mean() for each in models).backward()
+        sum(mean_square(each(x)) for each in models).backward()
     expected, *found = ([p.grad for p in each.module.parameters()] for each in models)
     yield all(all(map(torch.equal, each, expected)) for each in found)
     first = dist.new_group([0])
@@ -291,15 +290,8 @@ def rank_of(rank, n, store, out, models):
     held = {}
     for name in models.split(","):
         held |= {f"{name}: {what}": held_ for what, held_ in model_checks(name, rank, n)}
-    for check in (
-        accumulation,
-        unused,
-        mixed,
-        normalised,
-        interrupted,
-        sub_worlds,
-        other_parameters,
-    ):
+    checks = (accumulation, unused, mixed, normalised, interrupted, sub_worlds, other_parameters)
+    for check in checks:
         held |= {f"{check.__name__} {at}": found for at, found in enumerate(check(rank))}
     everywhere = torch.tensor([float(each) for each in held.values()])
     dist.all_reduce(everywhere, dist.ReduceOp.MIN)
