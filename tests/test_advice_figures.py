@@ -1,66 +1,37 @@
 """The figures of advice show what their tables hold, and nothing on them overlaps."""
 
-import itertools
+from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
+from explorers import ten_gradients
+from figure_tables import KNEE, OPTIONS, legend, paper_axes, ranges, rows, texts
 
-from workbench import GBIT, MIB, MS, US
-from workbench.costs import Link, Ring
-from workbench.figures import (
-    draw_comparison,
-    draw_forecast,
-    draw_fusion_curve,
-    draw_sensitivity,
-    paper,
-)
+from workbench import MS
+from workbench.figures import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
 from workbench.fusion import DDPBuckets, HorovodFusion, PerTensor
-from workbench.timeline import Scenario, predict
+from workbench.timeline import predict
 from workbench.whatif import (
     Accumulation,
-    AdaptiveFusion,
-    Compression,
     FasterLink,
-    HalfPrecision,
-    PriorityScheduling,
     ablate,
     compare,
     headroom,
     loss_curve,
     sensitivity,
 )
-from workbench.whatif.uncertainty import BAND
-
-OPTIONS = {
-    "adaptive fusion": AdaptiveFusion(),
-    "fp16": HalfPrecision(cast_s_per_byte=2e-11),
-    "coded at a loss": Compression(1.0, encode_s_per_byte=1e-9),
-    "priority": PriorityScheduling(),
-}
 
 
 @pytest.fixture
 def scenario():
-    """Ten gradients of 4 MiB, one every 6 ms of a backward of 60 ms, on 8 workers."""
-    gradients = pd.DataFrame(
-        {
-            "name": [f"gradient {i}" for i in range(10)],
-            "nbytes": [4 * MIB] * 10,
-            "ready_s": np.arange(1, 11) * 6 * MS,
-        }
-    )
-    link = Link(20 * US, 1 / (10 * GBIT))
-    return Scenario(gradients, 100 * MS, 60 * MS, 8, Ring(link), DDPBuckets())
+    return ten_gradients()
 
 
 @pytest.fixture
 def ax():
-    with plt.rc_context(paper(ratio=0.8)):
-        figure = Figure()
-        yield figure.subplots()
+    with paper_axes(ratio=0.8) as ax:
+        yield ax
 
 
 def bars(ax) -> dict:
@@ -70,81 +41,6 @@ def bars(ax) -> dict:
         label: [(round(b.get_y() + b.get_height() / 2), b.get_x(), b.get_width()) for b in each]
         for label, each in named.items()
     }
-
-
-def texts(ax) -> list:
-    """Every text that is seen: ticks beyond the axes are not drawn."""
-    ticks = [
-        tick.label1
-        for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, sorted(ax.get_ylim())))
-        for tick in axis.get_major_ticks()
-        if low <= tick.get_loc() <= high
-    ]
-    more = [ax.xaxis.label, ax.yaxis.label, *ax.get_legend().get_texts()]
-    return [each for each in (*ax.texts, *ticks, *more) if each.get_text()]
-
-
-def rows(ax) -> list[str]:
-    return [label.get_text() for label in ax.get_yticklabels()]
-
-
-def ranges(levels=(1, 2, 4, 8, 16)) -> pd.DataFrame:
-    """A band of 0.9 to 1.1 times 1 / (1 + 0.05 n), measured at 4 and 8 workers."""
-    n = np.array(levels)
-    factor = 1 / (1 + 0.05 * n)
-    beyond = np.where(np.isin(n, (1, 4, 8)), 1.0, 2.0)
-    columns = n, factor, 0.9 * factor, 1.1 * factor, factor, beyond, [""] * len(n)
-    return pd.DataFrame(dict(zip(BAND, columns, strict=True)))
-
-
-KNEE = pd.DataFrame({"knee": [8], "low": [4], "high": [16], "at_least": [True]})
-DRAWN = {
-    "times": lambda ax, s: draw_comparison(ax, compare(s, OPTIONS), headroom(s)),
-    "waterfall": lambda ax, s: draw_comparison(ax, ablate(s, OPTIONS)),
-    "shares": lambda ax, s: draw_comparison(ax, ablate(s, OPTIONS, "shapley")),
-    "curve": lambda ax, s: draw_fusion_curve(ax, loss_curve(s), at=25),
-    "cycles": lambda ax, s: draw_fusion_curve(ax, loss_curve(s, HorovodFusion())),
-    "elasticities": lambda ax, s: draw_sensitivity(ax, sensitivity(s)),
-    "forecast": lambda ax, s: draw_forecast(ax, ranges(), KNEE),
-    "beyond": lambda ax, s: draw_forecast(ax, ranges(), KNEE.assign(knee=2**20, low=2**19)),
-}
-EACH = pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
-
-
-@EACH
-def test_every_drawing_returns_its_axes_and_says_what_its_axes_are(ax, scenario, draw):
-    assert draw(ax, scenario) is ax
-    assert ax.get_xlabel()
-
-
-@EACH
-def test_no_text_overlaps_another_or_leaves_the_figure(ax, scenario, draw):
-    draw(ax, scenario)
-    ax.figure.draw_without_rendering()
-    found = texts(ax)
-    boxes = {each.get_text(): each.get_window_extent() for each in found}
-    whole = ax.figure.bbox.padded(0.5)
-    assert [
-        t for t, b in boxes.items() if not (whole.contains(*b.min) and whole.contains(*b.max))
-    ] == []
-    pairs = itertools.combinations(found, 2)
-    overlapping = [
-        (a.get_text(), b.get_text())
-        for a, b in pairs
-        if a.get_window_extent().overlaps(b.get_window_extent())
-    ]
-    assert overlapping == []
-
-
-@EACH
-def test_marks_differ_in_more_than_colour(ax, scenario, draw):
-    draw(ax, scenario)
-    patches = ax.get_legend().get_patches()
-    looks = [
-        (each.get_hatch(), round(sum(each.get_facecolor()[:3]), 1), each.get_linestyle())
-        for each in patches
-    ]
-    assert len(set(looks)) == len(looks)
 
 
 def test_a_bar_of_times_is_as_long_as_its_iteration_with_its_own_cost_in_it(ax, scenario):
@@ -203,12 +99,6 @@ def test_shares_add_up_to_the_total_and_lie_within_their_range(ax, scenario):
     assert shares == pytest.approx(total)
 
 
-def test_several_orders_are_refused(ax, scenario):
-    table = ablate(scenario, {"a": OPTIONS["fp16"], "b": FasterLink(2)}, "all")
-    with pytest.raises(ValueError, match="expected one order, got 2.*shapley"):
-        draw_comparison(ax, table)
-
-
 def test_a_name_is_text_whatever_it_holds(ax, scenario):
     draw_comparison(
         ax, compare(scenario, {r"$\frac{<b>": OPTIONS["fp16"], "x" * 99: FasterLink(2)})
@@ -256,7 +146,7 @@ def test_ties_of_one_cycle_are_named_as_its_own(ax, scenario):
     curve = loss_curve(scenario, HorovodFusion())
     draw_fusion_curve(ax, curve)
     cycle = curve.loc[curve["loss"].idxmin(), "cycle_ms"]
-    assert f"tied at {cycle:g} ms" in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"tied at {cycle:g} ms" in legend(ax)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +164,9 @@ def test_small_speedups_are_told_with_more_decimals(ax, scenario, speedups, word
     assert told == [f"{word}\N{MULTIPLICATION SIGN}" for word in words]
 
 
-def test_the_strongest_elasticity_is_on_top_and_losses_are_striped(ax, scenario):
-    table = sensitivity(
-        slow := Scenario(**vars(scenario) | {"fusion": PerTensor(), "n_workers": 64})
-    )
+def test_the_strongest_elasticity_is_on_top_and_losses_are_striped(ax):
+    slow = replace(ten_gradients(PerTensor()), n_workers=64)
+    table = sensitivity(slow)
     assert predict(slow).exposed_comm_s > 0
     draw_sensitivity(ax, table.iloc[::-1])
     drawn = {row: width for parts in bars(ax).values() for row, _, width in parts}
@@ -293,7 +182,7 @@ def test_when_nothing_moves_the_scaling_factor_the_figure_says_so(ax):
         {"parameter": ["alpha"], "value": 1.0, "elasticity": 0.0, "method": "x", "note": ""}
     )
     draw_sensitivity(ax, table)
-    assert "nothing moves it" in [text.get_text() for text in ax.texts][-1]
+    assert "nothing moves it" in texts(ax)[-1]
 
 
 def test_a_band_is_drawn_between_its_ends_and_solid_only_where_measured(ax):
@@ -309,7 +198,7 @@ def test_a_band_is_drawn_between_its_ends_and_solid_only_where_measured(ax):
 
 def test_a_forecast_that_is_nowhere_measured_is_grey_and_dashed_throughout(ax):
     draw_forecast(ax, ranges().assign(extrapolated=3.0))
-    assert "predicted" not in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "predicted" not in legend(ax) and legend(ax).count("not measured") == 1
     ground = ax.patches[0].get_extents().transformed(ax.transData.inverted())
     assert ground.x0 <= 1 and ground.x1 >= 16
 
@@ -338,51 +227,16 @@ def test_a_band_near_one_fills_the_axis(ax):
     assert ax.get_ylim() == (0, 1.05)
 
 
-def test_a_knee_beyond_the_axis_is_said_to_be(ax):
+def test_the_knee_is_told_with_its_range_and_whether_it_is_beyond_the_axis(ax):
+    draw_forecast(ax, ranges(), KNEE)
+    assert "knee 8 workers, range 4 to 16 or more" in texts(ax)
     draw_forecast(ax, ranges(), KNEE.assign(knee=64, low=32, high=128, at_least=False))
     words = "knee beyond the axis:\n64 workers, range 32 to 128"
-    assert words in [text.get_text() for text in ax.texts]
-
-
-def test_grey_ground_of_a_forecast_is_in_the_legend(ax):
-    draw_forecast(ax, ranges())
-    assert [text.get_text() for text in ax.get_legend().get_texts()].count("not measured") == 1
-
-
-def test_the_knee_is_told_with_its_range(ax):
-    draw_forecast(ax, ranges(), KNEE)
-    assert "knee 8 workers, range 4 to 16 or more" in [text.get_text() for text in ax.texts]
+    assert words in texts(ax)
 
 
 @pytest.mark.parametrize(("low", "some"), [(16, ""), (4, ",\nin some draws from 4 on")])
 def test_the_end_of_the_search_is_no_knee(ax, low, some):
     draw_forecast(ax, ranges(), KNEE.assign(knee=16, low=low, high=16))
-    assert f"no knee up to 16 workers{some}" in [text.get_text() for text in ax.texts]
+    assert f"no knee up to 16 workers{some}" in texts(ax)
     assert not [line for line in ax.lines if line.get_linestyle() == ":"]
-
-
-@pytest.mark.parametrize(
-    ("draw", "advice"),
-    [
-        (draw_comparison, "compare"),
-        (draw_fusion_curve, "loss_curve"),
-        (draw_sensitivity, "sensitivity"),
-        (draw_forecast, "band"),
-    ],
-)
-def test_a_wrong_object_is_named_with_what_to_pass(ax, draw, advice):
-    with pytest.raises(ValueError, match=f"expected a table.*{advice}"):
-        draw(ax, "results")
-    with pytest.raises(ValueError, match="expected a Matplotlib Axes"):
-        draw(None, pd.DataFrame())
-
-
-def test_an_empty_table_is_refused(ax, scenario):
-    with pytest.raises(ValueError, match="no rows"):
-        draw_comparison(ax, compare(scenario, OPTIONS)[:0])
-
-
-def test_drawing_leaves_its_table_alone(ax, scenario):
-    table = ablate(scenario, OPTIONS)
-    draw_comparison(ax, before := table.copy())
-    pd.testing.assert_frame_equal(before, table)

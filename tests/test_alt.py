@@ -2,33 +2,21 @@
 
 import re
 
-import matplotlib as mpl
 import numpy as np
 import pytest
-import test_advice_figures as advice
-import test_figures as plain_figures
+from figure_tables import example, paper_axes
 from matplotlib.figure import Figure
-from test_fit_figures import timed
 
 from workbench import KIB, MIB
-from workbench.figures import (
-    describe,
-    draw_breakdown,
-    draw_fit,
-    draw_forecast,
-    draw_scaling,
-    draw_timeline,
-    paper,
-)
+from workbench.figures import describe
 from workbench.figures.alt_text import plain
 from workbench.figures.style import size_axis
-from workbench.fits import fit_all_reduce
 
 
 @pytest.fixture
 def ax():
-    with mpl.rc_context(paper()):
-        yield Figure().subplots()
+    with paper_axes() as ax:
+        yield ax
 
 
 def words(ax) -> str:
@@ -48,6 +36,36 @@ def test_a_turn_between_the_ends_is_told(ax):
     ax.clear()
     ax.plot([1, 2, 3], [0.5, -2.0, -1.0], label="loss")
     assert "0.5 at 1 to \N{MINUS SIGN}1 at 3, lowest \N{MINUS SIGN}2 at 2" in words(ax)
+
+
+@pytest.mark.parametrize(
+    ("draws", "expected"),
+    [
+        ([lambda ax: ax.axhline(0.5, label="optimum"), lambda ax: ax.axvline(3, label="today")],
+         "optimum at 0.5; today at 3"),
+        ([lambda ax: ax.text(0.5, 0.5, "knee 8 workers"), lambda ax: ax.text(0.5, 0.6, "1.31")],
+         "Written inside: knee 8 workers."),
+        ([lambda ax: ax.plot([0, 1], [0, 1], label="<b>bold</b>")], "<b>bold</b> from 0 at 0"),
+        ([lambda ax: ax.plot([0, 1, 2], [np.nan, 1, 2], label="late")], "late from 1 at 1 to 2"),
+        ([lambda ax: ax.plot(np.array(["2024-01-01", "2024-01-03"], "datetime64[D]"), [1, 2],
+                             label="runs")], "runs from 1 at 2024-01-01 to 2 at 2024-01-03."),
+        # box, median, 2 whiskers and 2 caps each
+        ([lambda ax: ax.boxplot([[1, 2, 3], [2, 3, 4]])], "Shown: 12 lines."),
+        ([lambda ax, k=k: ax.plot([0, 1], [k, k + 1], label=f"curve {k}") for k in range(12)],
+         "and 4 more."),
+    ],
+)  # fmt: skip
+def test_marks_and_words_are_told_as_they_are(ax, draws, expected):
+    for draw in draws:
+        draw(ax)
+    assert expected in words(ax) and "1.31" not in words(ax)
+
+
+def test_panels_are_counted_and_an_empty_figure_says_so():
+    assert describe(Figure()) == "An empty figure."
+    fig = Figure(figsize=(9, 9))
+    fig.subplots(3, 4)
+    assert describe(fig).endswith("And 4 panels more.")
 
 
 def test_sizes_are_told_with_their_units(ax):
@@ -70,12 +88,6 @@ def test_bars_are_told_by_their_length_and_rows_by_their_names(ax):
     assert "in rows: first; second" in words(ax)
 
 
-def test_a_guide_is_told_by_where_it_stands(ax):
-    ax.axhline(0.5, label="optimum")
-    ax.axvline(3, label="today")
-    assert "optimum at 0.5; today at 3" in words(ax)
-
-
 def test_each_panel_is_told_in_turn():
     fig = Figure()
     for ax, name in zip(fig.subplots(1, 2), ("left", "right"), strict=True):
@@ -84,59 +96,26 @@ def test_each_panel_is_told_in_turn():
     assert describe(fig) == " ".join(expected)
 
 
-def test_words_written_inside_are_told_and_bare_numbers_are_not(ax):
-    ax.text(0.5, 0.5, "knee 8 workers")
-    ax.text(0.5, 0.6, "1.31")
-    told = words(ax)
-    assert told.endswith("Written inside: knee 8 workers.") and "1.31" not in told
-
-
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("name", "expected"),
     [
-        (r"$\alpha$ (s)", "alpha (s)"),
-        (r"$\mathdefault{10^{-3}}$", "10^-3"),
-        ("5 $ an hour", "5 $ an hour"),
-        ("two\nlines", "two lines"),
-        (r"$x$ costs 5 \$", "x costs 5 $"),
+        ("scaling", "per tensor from 1 at 1 to 0.5 at 8"),
+        ("breakdown", "compute 60 to 70; exposed comm. and waiting 20"),
+        ("timeline", "rows: worker; link"),
+        ("timeline", "backward 60"),
+        ("forecast", "predicted from 0.833 at 4 to 0.714 at 8"),
     ],
 )
-def test_mathematics_becomes_plain_letters(text, expected):
-    assert plain(text) == expected
+def test_our_figures_are_told_with_their_numbers(ax, name, expected):
+    draw, table, more, _ = example(name)
+    draw(ax, table, **more)
+    assert expected in words(ax)
 
 
-def test_markup_in_a_label_stays_as_it_is(ax):
-    ax.plot([0, 1], [0, 1], label="<b>bold</b>")
-    assert "<b>bold</b> from 0 at 0" in words(ax)
-
-
-def test_many_entries_are_counted():
-    fig = Figure()
-    ax = fig.subplots()
-    for k in range(12):
-        ax.plot([0, 1], [k, k + 1], label=f"curve {k}")
-    assert describe(fig).endswith("and 4 more.")
-
-
-def test_an_empty_figure_says_so():
-    assert describe(Figure()) == "An empty figure."
-
-
-def test_our_figures_are_told_with_their_numbers(ax):
-    draw_scaling(ax, plain_figures.SCALING, "policy")
-    assert "per tensor from 1 at 1 to 0.5 at 8" in words(ax)
-    ax.clear()
-    draw_breakdown(ax, plain_figures.ITERATIONS)
-    assert "compute 60 to 70; exposed comm. and waiting 20" in words(ax)
-    ax.clear()
-    draw_timeline(ax, plain_figures.TIMELINE, backward_s=0.06)
-    assert "rows: worker; link" in words(ax) and "backward 60" in words(ax)
-    ax.clear()
-    draw_forecast(ax, advice.ranges(), advice.KNEE)
-    assert "predicted from 0.833 at 4 to 0.714 at 8" in words(ax)
-    ax.clear()
-    draw_fit(ax, fit_all_reduce(timed()))
-    # 14 hops of 10 us and 1.75 bytes moved a byte of 16 MiB, 1e-9 s each: 29.5 ms
+def test_a_fit_is_told_with_its_times(ax):
+    draw, fit, _, _ = example("fit")
+    draw(ax, fit)
+    # 14 hops of 10 us and 1.75 bytes moved per byte of 16 MiB, 1e-9 s each: 29.5 ms
     end_ms = float(re.search(r"8 workers from .* at 1 MiB to ([\d.]+) at 16 MiB", words(ax))[1])
     assert end_ms == pytest.approx(29.5, rel=0.01)  # the timings have noise of 2 %
 
@@ -161,16 +140,6 @@ def test_curves_of_one_colour_are_named_by_the_text_at_their_end(ax):
     assert "K80 at 0; P40 from 0 at 0 to 1 at 1; V100 from 0 at 0 to 2 at 1" in told
 
 
-def test_gaps_in_a_curve_are_passed_over(ax):
-    ax.plot([0, 1, 2], [np.nan, 1, 2], label="late")
-    assert "late from 1 at 1 to 2 at 2" in words(ax)
-
-
-def test_what_is_no_figure_is_refused(ax):
-    with pytest.raises(ValueError, match="describe: expected a Matplotlib Figure, got Axes; pass"):
-        describe(ax)
-
-
 # --- figures of others ----------------------------------------------------------------------------
 
 
@@ -179,11 +148,6 @@ def test_a_curve_in_space_is_told_by_its_axes_and_not_by_places_on_the_page():
     ax.plot([1, 2], [1, 2], [1, 2], label="path")
     ax.set(xlabel="x (m)", zlabel="z (m)")
     assert "z (m) from 1.0 to 2.0. Shown: path." in words(ax)
-
-
-def test_dates_are_told_as_dates(ax):
-    ax.plot(np.array(["2024-01-01", "2024-01-03"], dtype="datetime64[D]"), [1, 2], label="runs")
-    assert "runs from 1 at 2024-01-01 to 2 at 2024-01-03." in words(ax)
 
 
 def test_what_multiplies_the_ticks_is_told_with_them(ax):
@@ -219,11 +183,6 @@ def test_bars_points_and_maps_are_told_by_what_they_reach():
     assert "Shown: colours for 0.25 to 1." in told and told.count("colours") == 1
 
 
-def test_many_lines_without_a_name_are_counted(ax):
-    ax.boxplot([[1, 2, 3], [2, 3, 4]])
-    assert words(ax).endswith("Shown: 12 lines.")  # box, median, 2 whiskers and 2 caps each
-
-
 def test_what_is_hidden_is_not_told_and_what_is_inset_is(ax):
     ax.plot([0, 1], [0, 1], label="seen")
     ax.plot([0, 1], [5, 6], label="hidden", visible=False)
@@ -239,15 +198,14 @@ def test_a_table_is_told_by_its_cells(ax):
     assert words(ax) == "Written inside: ring of eight."
 
 
-def test_many_panels_are_counted():
-    fig = Figure(figsize=(9, 9))
-    fig.subplots(3, 4)
-    assert describe(fig).endswith("And 4 panels more.")
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (r"$\alpha$ (s)", "alpha (s)"),
+        (r"$\mathdefault{10^{-3}}$", "10^-3"),
+        ("5 $ an hour", "5 $ an hour"),
+        ("two\nlines", "two lines"),
+        (r"$x$ costs 5 \$", "x costs 5 $"),
         (r"$\frac{a}{b}\,\mu s$", "a/b mu s"),
         (r"$\hat{x}_i \times 2$", "hat x_i times 2"),
         (r"$\mathdefault{\frac12}$", "1/2"),

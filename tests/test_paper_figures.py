@@ -6,10 +6,23 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from figure_tables import (
+    claimed,
+    curves,
+    gains,
+    losses,
+    paper_axes,
+    rows,
+    texts,
+    three_gradients,
+    timed,
+    ways,
+)
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from workbench.costs import Link, Piecewise, Ring
+from workbench import MS
+from workbench.costs import Piecewise, Ring
 from workbench.figures import (
     VENUES,
     draw_adaptive,
@@ -28,34 +41,21 @@ from workbench.figures import (
 )
 from workbench.figures.labels import KNOWN, apart, looks
 from workbench.fits import fit_all_reduce
-from workbench.fusion import FixedBuffer, OneMessage, PerTensor
-from workbench.timeline import Scenario, predict
-from workbench.validation.claims import CLAIMS
-from workbench.validation.gain import GAIN
-from workbench.whatif import factors, loss_curve, optimal
+from workbench.timeline import predict
+from workbench.whatif import factors, optimal
 from workbench.whatif.one_at_a_time import VARIED
 
-MS = 1e-3
+SOME_VENUES = [
+    "acm-sigconf",
+    "neurips",
+    *(pytest.param(name, marks=pytest.mark.all) for name in ("ieee", "lncs")),
+]
 
 
 @pytest.fixture
 def ax():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
-
-
-def scenario(**changes):
-    ready = [0.02, 0.05, 0.1]
-    table = pd.DataFrame({"name": list("abc"), "nbytes": [8e6, 1e6, 4e6], "ready_s": ready})
-    table = table.astype({"nbytes": "int64"})
-    cost = Ring(Link(1e-4, 1e-8))
-    plain = {"gradients": table, "one_worker_s": 0.2, "backward_s": 0.1, "n_workers": 8}
-    return Scenario(**(plain | {"all_reduce": cost, "fusion": PerTensor()} | changes))
-
-
-def texts(ax):
-    return [text.get_text() for text in ax.texts]
+    with paper_axes() as ax:
+        yield ax
 
 
 # --- names and looks ------------------------------------------------------------------------------
@@ -102,12 +102,6 @@ def test_heights_apart_are_the_nearest_possible(rng):
 # --- scaling by model -----------------------------------------------------------------------------
 
 
-def curves(**columns):
-    table = pd.DataFrame({"n_workers": [8, 16, 8, 16], "model": ["ResNet-50"] * 2 + ["VGG"] * 2})
-    table["predicted"], table["measured"] = [0.9, 0.8, 0.5, 0.4], [0.91, np.nan, np.nan, 0.3]
-    return table.assign(**columns)
-
-
 def test_a_model_has_a_line_of_predictions_marks_and_its_name_at_its_end(ax):
     assert draw_models(ax, curves(), words="the cluster") is ax
     line, marks = ax.lines[0], ax.lines[1]
@@ -152,13 +146,6 @@ def test_a_lone_curve_is_named_above_its_panel_and_takes_no_room_beside_it(ax):
     assert text.get_position() == (0, 1.02)
 
 
-def test_workers_that_are_no_number_and_missing_columns_are_refused(ax):
-    with pytest.raises(ValueError, match="fitted_to.*-1"):
-        draw_models(ax, curves(), fitted_to=-1)
-    with pytest.raises(ValueError, match="predicted"):
-        draw_models(ax, curves().drop(columns="predicted"))
-
-
 # --- timelines ------------------------------------------------------------------------------------
 
 
@@ -167,10 +154,9 @@ def spans(collection):
 
 
 def test_each_way_is_a_row_whose_exposed_part_begins_with_the_end_of_backward(ax):
-    ways = {"no overlap": scenario(fusion=OneMessage(), overlap=False), "fused": scenario()}
-    found = {name: predict(each) for name, each in ways.items()}
+    found = ways()
     draw_overlap(ax, found)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["worker", *ways]
+    assert rows(ax) == ["worker", *found]
     last = [each.timeline["end_s"].iloc[-1] / MS for each in found.values()]
     bars = [span for each in ax.collections for span in spans(each) if span[1] - span[0] > 1e-9]
     for end in last:
@@ -180,27 +166,12 @@ def test_each_way_is_a_row_whose_exposed_part_begins_with_the_end_of_backward(ax
 
 
 def test_a_tick_is_where_each_message_is_ready(ax):
-    draw_overlap(ax, {"per tensor": predict(scenario())})
+    draw_overlap(ax, {"per tensor": predict(three_gradients())})
     ready = [segment[0][0] for segment in ax.collections[-1].get_segments()]
     assert ready == pytest.approx([20, 50, 100])
 
 
-def test_passes_that_differ_and_what_is_no_prediction_are_refused(ax):
-    other = scenario(backward_s=0.15)
-    with pytest.raises(ValueError, match="0.1 s and 0.15 s"):
-        draw_overlap(ax, {"a": predict(scenario()), "b": predict(other)})
-    with pytest.raises(ValueError, match="a: expected a Prediction, got Scenario"):
-        draw_overlap(ax, {"a": scenario()})
-    with pytest.raises(ValueError, match="predictions"):
-        draw_overlap(ax, {})
-
-
 # --- buffers, factors -----------------------------------------------------------------------------
-
-
-def losses(*names):
-    curve = loss_curve(scenario(), FixedBuffer(2**20), values=[1, 2, 4, 8, 16])
-    return pd.concat([curve.assign(model=name) for name in names], ignore_index=True)
 
 
 def test_the_star_is_the_best_buffer_and_the_dotted_line_the_optimum(ax):
@@ -208,7 +179,9 @@ def test_the_star_is_the_best_buffer_and_the_dotted_line_the_optimum(ax):
     draw_buffers(ax, table, at=4)
     curve, optimum, star, today = ax.lines
     assert curve.get_ydata().tolist() == table["scaling_factor"].tolist()
-    assert optimum.get_ydata()[0] == pytest.approx(predict(optimal(scenario())).scaling_factor)
+    assert optimum.get_ydata()[0] == pytest.approx(
+        predict(optimal(three_gradients())).scaling_factor
+    )
     assert star.get_ydata()[0] == table["scaling_factor"].max()
     assert today.get_xdata()[0] == 4
     assert ax.get_ylim()[0] < table["scaling_factor"].min()
@@ -216,13 +189,13 @@ def test_the_star_is_the_best_buffer_and_the_dotted_line_the_optimum(ax):
 
 @pytest.fixture(scope="module")
 def factor_table():
-    return factors(scenario()).assign(model="mine")
+    return factors(three_gradients()).assign(model="mine")
 
 
 def test_each_factor_has_a_panel_and_a_mark_where_it_is_today(factor_table):
     fig, axes = plt.subplots(2, 3, sharey=True)
     draw_factors(axes, factor_table)
-    today = predict(scenario()).scaling_factor
+    today = predict(three_gradients()).scaling_factor
     for ax, factor in zip(axes.flat, VARIED, strict=True):
         assert ax.get_xlabel().startswith(factor)
         curve, mark = ax.lines
@@ -233,21 +206,11 @@ def test_each_factor_has_a_panel_and_a_mark_where_it_is_today(factor_table):
     plt.close(fig)
 
 
-def test_other_numbers_of_panels_are_refused(factor_table, ax):
-    with pytest.raises(ValueError, match="expected 6 Axes"):
-        draw_factors([ax], factor_table)
-
-
 # --- gains, errors, claims ------------------------------------------------------------------------
 
 
-def gains(constant, adaptive):
-    table = pd.DataFrame({"constant": constant, "adaptive": adaptive, "model": "ResNet-50"})
-    return table.assign(**{name: 0.0 for name in GAIN if name not in table})
-
-
 def test_the_claimed_band_lies_between_its_two_gains(ax):
-    draw_adaptive(ax, gains([0.4, 0.7], [0.6, 0.8]), "sent when full")
+    draw_adaptive(ax, gains(constant=[0.4, 0.7], adaptive=[0.6, 0.8], model="ResNet-50"))
     (band,) = ax.collections
     inside = band.get_paths()[0].contains_point
     assert inside((0.3, 0.3 * 1.33)) and not inside((0.3, 0.3 * 1.31))
@@ -265,21 +228,12 @@ def test_errors_stand_in_rows_with_their_mean_and_number(ax):
     assert ax.patches[0].get_x() == pytest.approx(-8.4)
 
 
-def claimed():
-    row = {"work": "$A$", "claim": "that", "source": "x", "unit": "times", "note": ""}
-    numbers = {"claimed_low": 2.0, "claimed_high": 2.0, "ours_low": 3.0, "ours_high": 3.0}
-    return pd.DataFrame([row | numbers | {"ratio": 1.5}])[list(CLAIMS)]
-
-
-@pytest.mark.parametrize("venue", ["acm-sigconf", "neurips", "lncs"])
+@pytest.mark.parametrize("venue", SOME_VENUES)
 def test_claims_are_told_whole_and_leave_the_plot_a_fifth_of_the_width(venue):
     data = Path(__file__).parents[1] / "data" / "published" / "claims.csv"
     shipped = pd.read_csv(data, comment="#")
-    wanted = pd.DataFrame({"work": shipped["work"], "claim": shipped["claim"]})
-    numbers = {k: 32.2 for k in ("claimed_low", "ours_low")} | {
-        k: 150.1 for k in ("claimed_high", "ours_high")
-    }
-    table = wanted.assign(**numbers, ratio=0.5, source="x", unit="times", note="")[list(CLAIMS)]
+    numbers = {"claimed_low": 32.2, "ours_low": 32.2, "claimed_high": 150.1, "ours_high": 150.1}
+    table = claimed(work=shipped["work"], claim=shipped["claim"], ratio=0.5, **numbers)
     with plt.rc_context(paper(venue, len(VENUES[venue].widths))):
         width = plt.rcParams["figure.figsize"][0]
         fig, ax = plt.subplots(figsize=(width, 4.4))
@@ -306,9 +260,7 @@ def test_a_claim_is_a_row_at_its_ratio_with_both_numbers(ax):
 def test_a_corner_has_a_dotted_line_up_to_the_price_and_regimes_their_numbers(ax):
     sizes = np.rint(2.0 ** np.arange(10, 28, 1 / 3))
     bent = Piecewise(Ring, 1e-6, (4e-9, 0.2e-9), (65536.0,))
-    table = pd.DataFrame({"op": "all_reduce", "n_workers": 8, "n_nodes": 2, "nbytes": sizes})
-    table = table.astype({"nbytes": "int64"}).assign(seconds=bent(sizes, 8))
-    fit = fit_all_reduce(table, kind=Piecewise)
+    fit = fit_all_reduce(timed((8,), sizes, bent).assign(seconds=bent(sizes, 8)), kind=Piecewise)
     draw_regimes(ax, fit)
     dotted = [line for line in ax.lines if line.get_linestyle() == ":"]
     at = 8 * 65536
@@ -320,7 +272,7 @@ def test_a_corner_has_a_dotted_line_up_to_the_price_and_regimes_their_numbers(ax
 # --- every venue ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("venue", ["acm-sigconf", "ieee", "neurips", "lncs"])
+@pytest.mark.parametrize("venue", SOME_VENUES)
 def test_panels_can_be_read_in_every_venue(venue, factor_table):
     style = paper(venue, len(VENUES[venue].widths))
     width = style["figure.figsize"][0]
@@ -338,23 +290,19 @@ def test_panels_can_be_read_in_every_venue(venue, factor_table):
         plt.close(each)
 
 
-@pytest.mark.parametrize("venue", ["acm-sigconf", "ieee", "neurips", "lncs"])
+@pytest.mark.parametrize("venue", SOME_VENUES)
 def test_plain_figures_can_be_read_in_every_column(venue):
-    ways = {"no overlap": after_backward(), "no fusion": scenario(), "64 MiB buffer": scenario()}
+    found = ways() | {"64 MiB buffer": predict(three_gradients())}
     with plt.rc_context(paper(venue)):
         width = plt.rcParams["figure.figsize"][0]
         fig, ax = plt.subplots(figsize=(width, 2.4))
-        draw_overlap(ax, {name: predict(each) for name, each in ways.items()})
+        draw_overlap(ax, found)
         remark(fig, "ResNet-50, 32 workers; our reconstruction\nmessages below 2 MiB: extrapolated")
         buffers, ax = plt.subplots(figsize=(width, 2.6))
         draw_buffers(ax, losses("ResNet-50", "BERT-Base"))
     for each in (fig, buffers):
         assert faults(each).empty, faults(each).to_string()
         plt.close(each)
-
-
-def after_backward():
-    return scenario(fusion=OneMessage(), overlap=False)
 
 
 def test_what_is_below_a_figure_is_text_whatever_it_holds(ax):

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import figure_tables as ft
 import pandas as pd
 import pytest
 import torch
@@ -16,7 +17,7 @@ from conftest import refusal
 from explorers import OPTIONS, ten_gradients, timed
 from torch import nn
 
-from workbench import capture
+from workbench import capture, figures
 from workbench.capture.plans import policy_of
 from workbench.capture.training import Training
 from workbench.capture.workers import Workers
@@ -30,6 +31,7 @@ from workbench.explore import (
     explore_timeline,
     explore_whatif,
 )
+from workbench.figures import distinct
 from workbench.fits import fit_all_reduce, fit_batch_time
 from workbench.fusion import DDPBuckets, PerTensor
 from workbench.timeline import Scenario, predict
@@ -199,7 +201,46 @@ CAPTURE = [
     (lambda: capture.compared("x", "x", "runs"), "runs", "runs"),
 ]
 
-FIGURES = []
+FIGURES = [
+    (ft.drawn("timeline", backward_s=None), "backward_s", None),
+    (ft.drawn("timeline", backward_s="60 ms"), "backward_s", "60 ms"),
+    (ft.drawn("scaling", fitted_to=ft.THREE), "fitted_to", ft.THREE),
+    (ft.drawn("scaling", at=0), "at", 0),
+    (ft.drawn("scaling", label="network"), "table", "missing column network"),
+    (ft.drawn("scaling", measured=ft.KNEE), "measured", "missing column n_workers"),
+    (ft.drawn("breakdown", ft.ITERATIONS[["rank", "iteration"]]), "iterations", "none"),
+    *((ft.drawn("step", step=step), "step", step) for step in (3, -1, "last", 0.5)),
+    (ft.drawn("overlap", {}), "predictions", "dict"),
+    (ft.drawn("overlap", {"a": ft.THREE}), "predictions a", ft.THREE),
+    (ft.drawn("overlap", ft.ways() | {"c": predict(replace(ft.THREE, backward_s=0.15))}),
+     "predictions", "0.1 s and 0.15 s"),
+    (ft.drawn("run", zoom=(2e-6, 1e-6)), "zoom", "(2e-06, 1e-06)"),
+    (ft.drawn("run", zoom=(0, 1)), "zoom", "(0, 1)"),
+    (ft.drawn("run", zoom=(0, "x")), "zoom", "'x'"),
+    (ft.drawn("run", zoom=5), "zoom", 5),
+    (ft.drawn("run", ft.lanes(ft.run()).of("stream 99")), "run", "none"),
+    (ft.drawn("waterfall", ablate(ft.THREE, OPTIONS, "all")), "table", 6),
+    (ft.drawn("curve", at=-1), "at", -1),
+    (ft.drawn("models", fitted_to=-1), "fitted_to", -1),
+    (ft.drawn("factors", ft.factors(ft.THREE).assign(model="a")), "axes", 1),
+    (ft.drawn("parity", up_to=-1), "up_to", -1),
+    (ft.drawn("parity", pd.concat([ft.cells(q, measured=[1.0], predicted=1.0)
+                                for q in "ab"])), "quantity", "a, b"),
+    (ft.drawn("fit", ft.FIT, table=ft.RING), "table", "Ring"),
+    (ft.drawn("fit", ft.FIT, measured=ft.timed().drop(columns="nbytes")), "measured",
+     "missing column nbytes"),
+    (ft.drawn("residuals", against="cook"), "against", "cook"),
+    (ft.drawn("qq", fit_all_reduce(ft.timed(), ft.Interpolated)), "fit", "Interpolated"),
+    (lambda: figures.draw_residuals([ft.Figure().subplots()] * 5, ft.FIT), "axes", 5),
+    (lambda: figures.paper("sosp"), "venue", "sosp"),
+    (lambda: figures.paper("neurips", columns=2), "columns", 2),
+    (lambda: figures.paper(ratio=0), "ratio", 0),
+    (lambda: figures.paper(ratio="wide"), "ratio", "wide"),
+    (lambda: figures.faults(None), "faults fig", None),
+    *((lambda pt=pt: figures.faults(ft.Figure(), pt), "least_pt", pt) for pt in (0, "6")),
+    (lambda: figures.describe(ft.Figure().subplots()), "describe fig", "Axes"),
+    (lambda: distinct.seen("red", "mono"), "vision", "mono"),
+]  # fmt: skip
 
 FORECAST = ten_gradients()
 TIMED = timed()

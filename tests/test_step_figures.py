@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from figure_tables import legend, paper_axes
 from test_timeline import scenario
 
 from workbench.figures import draw_step
@@ -15,9 +14,8 @@ from workbench.timeline import predict
 
 @pytest.fixture
 def ax():
-    figure = Figure()
-    FigureCanvasAgg(figure)
-    return figure.subplots()
+    with paper_axes() as ax:
+        yield ax
 
 
 @pytest.fixture
@@ -43,23 +41,17 @@ def test_the_arrow_leads_from_ready_to_start(ax, steps):
     draw_step(ax, steps, 2, 5.0)
     row = steps.iloc[2]
     assert arrow(ax) == pytest.approx((1000 * row["ready_s"], 1000 * row["start_s"]))
-
-
-def test_a_message_sent_when_ready_has_an_upright_arrow(ax, steps):
-    draw_step(ax, steps, 0, 5.0)
+    ax.clear()
+    draw_step(ax, steps, 0, 5.0)  # sent when ready: upright, and nothing was sent before
     assert arrow(ax) == pytest.approx((1000, 1000))
+    assert "message before ends" not in legend(ax)
 
 
 def test_the_line_at_the_end_of_the_message_before_is_in_the_legend(ax, steps):
     draw_step(ax, steps, 2, 5.0)
     (line,) = (line for line in ax.lines if line.get_label() == "message before ends")
     assert line.get_xdata() == pytest.approx(1000 * steps["end_s"][1])
-    assert "message before ends" in [text.get_text() for text in ax.get_legend().texts]
-
-
-def test_the_first_message_has_no_message_before_it(ax, steps):
-    draw_step(ax, steps, 0, 5.0)
-    assert "message before ends" not in [text.get_text() for text in ax.get_legend().texts]
+    assert "message before ends" in legend(ax)
 
 
 def test_the_arrow_begins_below_the_tick_of_its_bucket(ax, steps):
@@ -88,17 +80,3 @@ def test_every_step_has_the_axis_of_the_whole(ax, steps):
 def test_a_hidden_timeline_is_as_long_as_backward(ax):
     quick = predict(replace(scenario(), backward_s=9.9)).explain()
     assert draw_step(ax, quick, 0, 9.9).get_xlim()[1] > 9900
-
-
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [(3, "from 0 to 2, got 3"), (-1, "from 0 to 2, got -1"), ("last", "got 'last'"), (0.5, "0.5")],
-)
-def test_a_step_that_is_none_is_refused(ax, steps, step, message):
-    with pytest.raises(ValueError, match=message):
-        draw_step(ax, steps, step, 5.0)
-
-
-def test_a_timeline_without_its_explanation_is_refused(ax):
-    with pytest.raises(ValueError, match="previous_end_s"):
-        draw_step(ax, predict(scenario()).timeline, 0, 5.0)

@@ -57,8 +57,3 @@ def test_colours_of_touching_bars_are_told_by_everyone():
     for one, other in [("compute", "exposed"), ("compute", "comm"), ("exposed", "comm"),
                        ("exposed", "memory"), ("memory", "idle")]:  # fmt: skip
         assert alike(COLOURS[one], COLOURS[other]) == {}, (one, other)
-
-
-def test_another_vision_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="normal, grey, protan, deutan, tritan, got 'mono'"):
-        seen("red", "mono")

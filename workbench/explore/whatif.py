@@ -11,7 +11,7 @@ from ipywidgets import Checkbox, Dropdown
 from ..base.checks import require
 from ..base.units import format_seconds
 from ..figures import draw_comparison
-from ..figures.advice import LETTERS
+from ..figures.advice import ROW_LETTERS
 from ..figures.style import short
 from ..timeline import Scenario
 from ..timeline.scenario import check_scenario
@@ -139,7 +139,7 @@ table = {compared}
 
 def _place(labels: list, height: float) -> dict:
     """Return the place of the axes in a figure, with room for the longest name on the left."""
-    letters = max(16, *(min(len(str(label)), LETTERS) for label in labels))
+    letters = max(16, *(min(len(str(label)), ROW_LETTERS) for label in labels))
     left = (0.12 + 0.06 * letters) / 3.33
     return {"left": left, "right": 0.97, "bottom": 0.44 / height, "top": 1 - 0.5 / height}
 

@@ -1,4 +1,4 @@
-"""A figure in words, for those who do not see it: computed from its axes, curves and bars."""
+"""A figure in words, for those who cannot see it: computed from its axes, curves and bars."""
 
 import re
 
@@ -15,30 +15,32 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from .style import INK, check_figure, is_seen, laid_out, panels_of
+from .given import check_figure
+from .style import INK, in_data, is_in_view, is_points, is_seen, laid_out, panels_of
 
 DATES = (AutoDateFormatter, ConciseDateFormatter, DateFormatter)
-MOST = 8  # entries and rows named; the others are counted
-BEYOND = 0.05  # of a curve's height, by which a turn must lie beyond both ends to be told
+MOST_NAMED = 8  # entries and rows named; the others are counted
+BEYOND = 0.05  # of a curve's height, by which a turn must lie beyond both ends to be described
 
 
 def describe(fig: Figure, drawn: bool = False) -> str:
-    """Return the alt text of a figure: plain text, a few sentences a panel.
+    """Return the alt text of a figure: a few sentences per panel, without markup.
 
-    Told are what each axis shows with its unit and range or its rows, the legend's entries with
-    where their curves begin, turn and end or how long their bars are, and what is written inside.
-    `drawn` says that the figure was drawn as it stands: a tenth of the time.
+    It contains what each axis shows, with its unit and range or its rows, the legend's entries,
+    with where their curves begin, turn and end or how long their bars are, and the notes inside.
+
+    drawn : whether the figure has been drawn since it last changed, which saves time
     """
     check_figure(fig, "describe")
     if not drawn:
         laid_out(fig, "describe")  # tick labels are made while drawing
     panels = [ax for ax in panels_of(fig) if ax.get_visible()]
-    told = [_panel(ax) for ax in panels[:MOST]]
+    each = [_panel(ax) for ax in panels[:MOST_NAMED]]
     if len(panels) > 1:
-        told = [f"Panel {k} of {len(panels)}: {words}" for k, words in enumerate(told, start=1)]
-    more = f"And {len(panels) - MOST} panels more." if len(panels) > MOST else ""
+        each = [f"Panel {k} of {len(panels)}: {words}" for k, words in enumerate(each, start=1)]
+    more = f"And {len(panels) - MOST_NAMED} panels more." if len(panels) > MOST_NAMED else ""
     title = plain(fig.get_suptitle())
-    return " ".join(filter(None, [_sentence(title), *told, more])) or "An empty figure."
+    return " ".join(filter(None, [_sentence(title), *each, more])) or "An empty figure."
 
 
 def plain(text: str) -> str:
@@ -64,10 +66,8 @@ def _panel(ax: Axes) -> str:
     written = [_line_by_line(text.get_text()) for text in seen]
     notes = "; ".join(note for note in written if len(re.findall(r"[^\W\d]{2,}", note)) > 1)
     entries = _some([_entry(ax, artist, name) for artist, name in _entries(ax)])
-    title, axes = (
-        _sentence(plain(ax.get_title())),
-        _sentence(_axes(ax) if ax.axison or ax.name == "3d" else ""),
-    )
+    title = _sentence(plain(ax.get_title()))
+    axes = _sentence(_axes(ax) if ax.axison or ax.name == "3d" else "")
     shown = _sentence(f"shown: {entries}" if entries else "")
     inside = _sentence(f"written inside: {notes}" if notes else "")
     return " ".join(filter(None, [title, axes, shown, inside]))
@@ -78,8 +78,8 @@ def _line_by_line(text: str) -> str:
 
 
 def _some(words: list[str]) -> str:
-    more = [f"and {len(words) - MOST} more"] if len(words) > MOST else []
-    return "; ".join(words[:MOST] + more)
+    more = [f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
+    return "; ".join(words[:MOST_NAMED] + more)
 
 
 # --- axes -----------------------------------------------------------------------------------------
@@ -93,11 +93,8 @@ def _axes(ax: Axes) -> str:
         up, across = across, up
     if not (up and across):
         return up or across
-    return (
-        f"{up}, {across}"
-        if _is_named(ax.xaxis) or _is_named(ax.yaxis)
-        else f"{up} against {across}"
-    )
+    rows = _is_named(ax.xaxis) or _is_named(ax.yaxis)
+    return f"{up}, {across}" if rows else f"{up} against {across}"
 
 
 def _is_named(axis: Axis) -> bool:
@@ -126,9 +123,7 @@ def _ticks(axis: Axis) -> list[str]:
     """Return the labels of the ticks seen, from the lower value up."""
     if not axis.get_visible():
         return []
-    low, high = sorted(axis.get_view_interval())
-    reach = 1e-9 * max(abs(low), abs(high))
-    seen = [t for t in axis.get_major_ticks() if low - reach <= t.get_loc() <= high + reach]
+    seen = [tick for tick in axis.get_major_ticks() if is_in_view(axis, tick)]
     seen.sort(key=lambda tick: tick.get_loc())
     if _is_dated(axis):
         return [_date(tick.get_loc()) for tick in seen]
@@ -145,7 +140,7 @@ def _date(days: float) -> str:
 
 
 def _number(value: float, axis: Axis | None) -> str:
-    """Return a value of an axis, with a unit where its ticks have one."""
+    """Return a value of an axis, with a unit if its ticks have one."""
     if axis is None:
         return f"{value:.3g}"
     if _is_dated(axis):
@@ -158,7 +153,7 @@ def _number(value: float, axis: Axis | None) -> str:
 def _formatted(value: float, axis: Axis) -> str:
     try:
         return plain(axis.get_major_formatter()(value, None))
-    except TypeError:  # it knows ticks by their place only
+    except TypeError:  # it names ticks by their index only
         return ""
 
 
@@ -176,12 +171,11 @@ def _entries(ax: Axes) -> list[tuple]:
         labels = [text.get_text() for text in legend.get_texts()]
         signs = zip(legend.legend_handles, labels, strict=True)
         found = {label: found.get(label, sign) for sign, label in signs}
-    told = [
-        (_of_data(ax, artist), plain(label)) for label, artist in found.items() if is_seen(artist)
-    ]
+    seen = {label: artist for label, artist in found.items() if is_seen(artist)}
+    told = [(_of_data(ax, artist), plain(label)) for label, artist in seen.items()]
     lines = [line for line in ax.lines if _is_data(line, ax) and len(line.get_xdata())]
     lines = [line for line in lines if line.get_visible()]
-    curves = [line for line in lines if not _is_points(line) and len(_points(line)[0])]
+    curves = [line for line in lines if not is_points(line) and len(_points(line)[0])]
     named = [(line, _label_beside(line)) for line in curves]
     known = {artist for artist, _ in told}
     told += [(line, name) for line, name in named if name and line not in known]
@@ -189,26 +183,22 @@ def _entries(ax: Axes) -> list[tuple]:
 
 
 def _unnamed(ax: Axes, lines: list[Line2D]) -> list[tuple]:
-    """Return what has no label: bars, maps, and lines, many of which are told by their number."""
+    """Return what has no label: bars, maps, and lines, which are counted if there are many."""
     bars = [(each, "bars") for each in ax.containers if isinstance(each, BarContainer)]
     maps = [*ax.images, *(each for each in ax.collections if isinstance(each, QuadMesh))]
     maps = [(each, "colours for") for each in maps if ax.get_label() != "<colorbar>"]
-    if len(lines) > MOST / 2:
+    if len(lines) > MOST_NAMED / 2:
         return [*bars, *maps, (None, f"{len(lines)} lines")]
-    return [*bars, *maps, *((line, "" if _is_points(line) else "a line") for line in lines)]
+    return [*bars, *maps, *((line, "" if is_points(line) else "a line") for line in lines)]
 
 
 def _label_beside(line: Line2D) -> str:
-    """Return the text of a curve's own colour that is its label: here the nearest to its end, else
-    in a panel beside, where there is but one."""
+    """Return the text that labels a curve: the nearest of its colour, or the only one elsewhere."""
     if same_color(line.get_color(), INK):
         return ""
-    texts = [
-        text
-        for ax in line.get_figure(root=True).axes
-        for text in ax.texts
-        if text.get_visible() and same_color(text.get_color(), line.get_color())
-    ]
+    texts = [text for ax in line.get_figure(root=True).axes for text in ax.texts]
+    texts = [text for text in texts if text.get_visible()]
+    texts = [text for text in texts if same_color(text.get_color(), line.get_color())]
     if here := [text for text in texts if text.axes is line.axes]:
         end = line.get_transform().transform(np.transpose(_points(line)))[-1]
         boxes = [text.get_window_extent() for text in here]
@@ -219,20 +209,16 @@ def _label_beside(line: Line2D) -> str:
 
 
 def _of_data(ax: Axes, artist):
-    """Return the curve of which a legend shows a sign, known by its colour, if there is one."""
+    """Return the curve that a sign in a legend stands for, by its colour, if there is one."""
     if not isinstance(artist, Line2D) or artist in ax.lines and len(artist.get_xdata()):
         return artist
-    curves = (line for line in ax.lines if not _is_points(line) and _is_data(line, ax))
+    curves = (line for line in ax.lines if not is_points(line) and _is_data(line, ax))
     same = (line for line in curves if same_color(line.get_color(), artist.get_color()))
     return next((line for line in same if np.isfinite(_points(line)[1]).sum() > 1), None)
 
 
 def _is_data(line: Line2D, ax: Axes) -> bool:
-    return all(line.get_transform().contains_branch_seperately(ax.transData))
-
-
-def _is_points(line: Line2D) -> bool:
-    return line.get_linestyle() in ("None", "", " ")
+    return in_data(line.get_transform(), ax)
 
 
 def _points(line: Line2D) -> tuple[np.ndarray, np.ndarray]:
@@ -241,8 +227,8 @@ def _points(line: Line2D) -> tuple[np.ndarray, np.ndarray]:
     for values, axis in ((x, line.axes and line.axes.xaxis), (y, line.axes and line.axes.yaxis)):
         if axis and axis.get_scale() == "log":  # which does not show the others
             known &= values > 0
-    if not _is_points(line) and line.get_marker() in ("None", "", " ", None):
-        near = np.pad(known, 1)  # a lone point of a line without marks is not seen
+    if not is_points(line) and line.get_marker() in ("None", "", " ", None):
+        near = np.pad(known, 1)  # a single point of a line without marks is not seen
         known &= near[:-2] | near[2:]
     return x[known], y[known]
 
@@ -260,7 +246,7 @@ def _entry(ax: Axes, artist, name: str) -> str:
 
 
 def _span(values, axis: Axis | None) -> str:
-    """Return from what to what values reach, in words that say so where there is none."""
+    """Return the range of values in words, also if there is none."""
     values = np.ma.masked_invalid(np.ma.asarray(values, float)).compressed()
     if not len(values):
         return "without a number"
@@ -269,9 +255,7 @@ def _span(values, axis: Axis | None) -> str:
 
 def _cloud(ax: Axes, points: PathCollection, name: str) -> str:
     offsets = np.ma.filled(points.get_offsets(), np.nan)
-    if len(offsets) < 2 or not all(
-        points.get_offset_transform().contains_branch_seperately(ax.transData)
-    ):
+    if len(offsets) < 2 or not in_data(points.get_offset_transform(), ax):
         return name
     values, axis = (offsets[:, 0], ax.xaxis) if _is_named(ax.yaxis) else (offsets[:, 1], ax.yaxis)
     return f"{name}, {len(offsets):,} points, {_span(values, axis)}"
@@ -284,14 +268,14 @@ def _bars(ax: Axes, bars: BarContainer, name: str) -> str:
 
 
 def _curve(ax: Axes, line: Line2D, name: str) -> str:
-    """Return where a curve begins, turns and ends; how far points reach; where a guide stands."""
+    """Return where a curve begins, turns and ends, the range of points, or the place of a guide."""
     x, y = _points(line)
     in_x, in_y = line.get_transform().contains_branch_seperately(ax.transData)
     if not (in_x or in_y):
         return name
     if not len(x):
         return f"{name} without a number" if len(line.get_xdata()) else name
-    points = _is_points(line)
+    points = is_points(line)
     if not in_x or (in_y and not points and len(y) > 1 and not np.ptp(y)):
         return f"{name} at {_number(y[0], ax.yaxis)}"
     if not in_y or (not points and len(x) > 1 and not np.ptp(x)):

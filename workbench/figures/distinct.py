@@ -1,4 +1,4 @@
-"""What tells the entries of a figure apart: colour, and marker, dash, hatch or shape beside it."""
+"""What tells the entries of a figure apart: colour, marker, dash, hatch or shape."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,19 +10,45 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from ..base.checks import shown
-from .style import is_seen, panels_of
+from ..base.checks import one_of
+from .style import is_points, is_seen, legends_of, panels_of
 
-UNITS = {"grey": "L*"}  # of a difference; Delta E elsewhere
+# Linear RGB as protanopes, deuteranopes and tritanopes see it: Machado, Oliveira and Fernandes,
+# "A Physiologically-based Model for Simulation of Color Vision Deficiency", IEEE TVCG 15(6), 2009,
+# severity 1.0.
+_MATRICES = {
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+XYZ = np.array(  # of linear sRGB, D65: IEC 61966-2-1
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+)
+VISIONS = {"normal": np.eye(3), "grey": np.tile(XYZ[1], (3, 1))} | {
+    name: np.array(matrix) for name, matrix in _MATRICES.items()
+}
+# Apart at a glance in small marks; 2.3 is just visible side by side (Mahy et al. 1994).
+APART = {"normal": 15.0, "protan": 15.0, "deutan": 15.0, "tritan": 15.0, "grey": 10.0}
 
 
 class Look(NamedTuple):
-    """How an entry is drawn; `cues` is all that holds without colour."""
+    """How an entry is drawn; `cues` is what remains without colour."""
 
     label: str
     colour: tuple
@@ -30,24 +56,22 @@ class Look(NamedTuple):
 
 
 def untold(fig: Figure) -> Iterator[tuple[str, str]]:
-    """Yield pairs of entries that colour alone tells apart, but not for everyone: names, why.
+    """Yield names of two entries and why not everyone can tell them apart.
 
-    Entries of one legend are compared, and the labelled artists of an axes that has none, unless a
-    text there is their label.
+    Compared are the entries of one legend, and the labelled artists of an axes without a legend,
+    unless a text there is their label.
     """
     for looks in _groups(fig):
         for one, other in itertools.combinations(looks, 2):
             if one.cues == other.cues and (close := alike(one.colour, other.colour)):
                 vision, apart = min(close.items(), key=lambda item: item[1])
-                unit = UNITS.get(vision, "Delta E")
-                yield (
-                    f"{one.label!r} and {other.label!r}",
-                    f"{apart:.0f} {unit} apart in {vision} vision, and nothing but colour differs",
-                )
+                unit = "L*" if vision == "grey" else "Delta E"
+                detail = f"{apart:.0f} {unit} apart in {vision} vision, and only colour differs"
+                yield f"{one.label!r} and {other.label!r}", detail
 
 
 def _groups(fig: Figure) -> Iterator[list[Look]]:
-    for legend in filter(Legend.get_visible, fig.findobj(Legend)):
+    for legend in legends_of(fig):
         labels = [text.get_text() for text in legend.get_texts()]
         yield _looks(legend.legend_handles, labels)
     for ax in panels_of(fig):
@@ -83,16 +107,16 @@ def _look(handle, label: str) -> Look | None:
         if not len(faces) + len(edges):
             return None
         shape = handle.get_paths()[0].vertices.round(3).tobytes()
-        return Look(label, tuple((faces if len(faces) else edges)[0]), ("points", not len(faces),
-                    shape))  # fmt: skip
+        colour = tuple((faces if len(faces) else edges)[0])
+        return Look(label, colour, ("points", not len(faces), shape))
     colours = handle.get_edgecolor() if hasattr(handle, "get_edgecolor") else ()
     return Look(label, tuple(colours[0]), ("lines",)) if len(colours) else None
 
 
 def _line(line: Line2D, label: str) -> Look:
-    drawn = line.get_linestyle() not in ("None", "", " ") and line.get_linewidth() > 0
+    drawn = not is_points(line) and line.get_linewidth() > 0
     marker = str(line.get_marker()).replace("None", "")
-    dashes = line._unscaled_dash_pattern if drawn else None  # no public way tells it
+    dashes = line._unscaled_dash_pattern if drawn else None  # there is no public name
     hollow = bool(marker) and line.get_markerfacecolor() in ("none", "white", "w")
     colour = to_rgba(line.get_color() if drawn else line.get_markeredgecolor(), line.get_alpha())
     if not drawn and not hollow and marker not in "x+|_":
@@ -100,55 +124,24 @@ def _line(line: Line2D, label: str) -> Look:
     return Look(label, colour, ("line" if drawn else "points", marker, hollow, str(dashes)))
 
 
-# Linear RGB as protanopes, deuteranopes and tritanopes see it: Machado, Oliveira and Fernandes,
-# "A Physiologically-based Model for Simulation of Color Vision Deficiency", IEEE TVCG 15(6), 2009,
-# severity 1.0.
-MACHADO = {
-    "protan": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deutan": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "tritan": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
-}
-XYZ = np.array(  # of linear sRGB, D65: IEC 61966-2-1
-    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-)
-VISIONS = {"normal": np.eye(3), "grey": np.tile(XYZ[1], (3, 1))} | {
-    name: np.array(matrix) for name, matrix in MACHADO.items()
-}
-# Apart at a glance in small marks; 2.3 is what can just be told side by side (Mahy et al. 1994).
-APART = {"normal": 15.0, "protan": 15.0, "deutan": 15.0, "tritan": 15.0, "grey": 10.0}
-
-
 def seen(colour, vision: str) -> tuple[float, float, float]:
-    """Return the RGB in which a colour appears to protan, deutan or tritan eyes, or in grey print.
+    """Return a colour's RGB for protan, deutan or tritan eyes, or in grey print.
 
-    A colour with an alpha lies on white paper. ValueError for another vision.
+    A colour with an alpha lies on white paper.
     """
-    if vision not in VISIONS:
-        raise ValueError(f"vision: expected one of {', '.join(VISIONS)}, got {shown(vision)}")
+    one_of(VISIONS)(vision, "vision")
     linear = np.clip(VISIONS[vision] @ _linear(colour), 0, 1)
     rgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return tuple(np.clip(rgb, 0, 1).tolist())
 
 
 def difference(one, other, vision: str = "normal") -> float:
-    """Return how far apart two colours appear: Delta E of CIE 1976, of which grey keeps L* only."""
+    """Return Delta E (CIE 1976) between two colours as they appear; grey keeps L* only."""
     return float(np.linalg.norm(_lab(seen(one, vision)) - _lab(seen(other, vision))))
 
 
 def alike(one, other) -> dict[str, float]:
-    """Return by vision the difference of two colours where it is below APART; empty when told."""
+    """Return vision -> difference of two colours, for those in which it is below APART."""
     found = {vision: difference(one, other, vision) for vision in APART}
     return {vision: apart for vision, apart in found.items() if apart < APART[vision]}
 

@@ -1,4 +1,4 @@
-"""Names beside the curves they belong to, in place of a legend, and looks that belong to names."""
+"""Names at the ends of curves, notes in and below a figure, and the look that belongs to a name."""
 
 import matplotlib as mpl
 import numpy as np
@@ -6,29 +6,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from .style import INK, cues, refuse_crowd, shades, short
+from .given import refuse_crowd
+from .style import GROUND, INK, cues, shades, short
 
-GROUND = "#EFEFEF"  # of what lies outside the measurements
 LINE = 1.2  # from one line of text to the next, in its size
 KNOWN = ("ResNet-50", "BERT-Large", "VGG-16-BN", "ResNet-18", "BERT-Base", "GoogLeNet")
 
 
 def small() -> float:
-    """Return the size of ticks and legends of the venue drawn for, pt."""
+    """Return the size of ticks and legends of the current venue, pt."""
     return FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points()
 
 
 def looks(names) -> dict[str, dict]:
-    """Return colour, marker and dashes of each name: KNOWN ones look alike in every figure.
+    """Return colour, marker and dashes per name: KNOWN models look the same in every figure.
 
-    Others take the places of known ones that are not there, from the first; a lone one is in ink.
+    Other names take the places of known ones that are absent, from the first; if there is only one
+    name and it is not known, it is in ink. Repeated names count once.
     """
-    names = list(map(str, names))
+    names = list(dict.fromkeys(map(str, names)))
     refuse_crowd(names, "draw")
     free = [place for place, name in enumerate(KNOWN) if name not in names]
-    places = [KNOWN.index(name) if name in KNOWN else -1 for name in names]
-    others = (p for p in (*free, *range(len(KNOWN), len(KNOWN) + len(names))))
-    places = [next(others) if place < 0 else place for place in places]
+    others = iter((*free, *range(len(KNOWN), len(KNOWN) + len(names))))
+    places = [KNOWN.index(name) if name in KNOWN else next(others) for name in names]
     most = max(len(KNOWN), *places) + 1 if places else 1
     colours, shapes = shades(most), list(cues(most))
     each = ((name, colours[at], *shapes[at]) for name, at in zip(names, places, strict=True))
@@ -41,14 +41,16 @@ def looks(names) -> dict[str, dict]:
 def name_ends(ax: Axes, ends: dict[str, tuple], length: int = 20):
     """Write each name at the right of the axes, at the height where its curve ends.
 
-    ends : name -> height in data, colour. Names that would cover each other are moved apart.
-    length : letters a name may have
+    ends : name -> height in data, colour. Names that would overlap are moved apart.
+    length : most letters of a name
     """
     low, high = ax.get_ylim()
     names = sorted(ends, key=lambda name: ends[name][0])
     wanted = np.clip([(ends[name][0] - low) / (high - low) for name in names], 0, 1)
-    gap = LINE * small() / points_high(ax)
-    for name, height in zip(names, apart(wanted, gap), strict=True):
+    # about the height of the axes in points: before the layout its labels have no room
+    high_pt = max(20.0, 72 * ax.figure.get_figheight() * ax.get_position().height - 12)
+    heights = apart(wanted, LINE * small() / high_pt)
+    for name, height in zip(names, heights, strict=True):
         beside(ax, height, short(name, length), "axes fraction", color=ends[name][1])
 
 
@@ -56,20 +58,21 @@ def beside(ax: Axes, height: float, text: str, coords="data", **look):
     """Write at the right of the axes, at a height in data or as a fraction of the axes."""
     coords = ax.get_yaxis_transform() if coords == "data" else coords
     plain = {"va": "center", "fontsize": small(), "annotation_clip": False, "parse_math": False}
-    ax.annotate(text, (1, height), (4, 0), xycoords=coords, textcoords="offset points",
-                **plain | look)  # fmt: skip
+    move = {"xytext": (4, 0), "textcoords": "offset points", "xycoords": coords}
+    ax.annotate(text, (1, height), **move, **plain | look)
 
 
-def points_high(ax: Axes) -> float:
-    """Return about how high an axes is, in points: before the layout its labels have no room."""
-    return max(20.0, 72 * ax.figure.get_figheight() * ax.get_position().height - 12)
+def write_note(ax: Axes, x: float, y: float, text: str, **look):
+    """Write a text as it is, at fractions of the width and height of the axes."""
+    plain = {"va": "bottom", "fontsize": 7, "parse_math": False}
+    ax.text(x, y, text, transform=ax.transAxes, **plain | look)
 
 
 def apart(heights, gap: float) -> np.ndarray:
-    """Return rising heights moved as little as need be so that each is `gap` above the last.
+    """Return rising heights, moved as little as possible so that each is `gap` above the last.
 
-    All stay within 0 to 1 where there is room. Least squares under the constraint: runs that
-    touch share their mean (pool adjacent violators).
+    They stay within 0 to 1 if there is room. Least squares under the constraint: runs that touch
+    share their mean (pool adjacent violators).
     """
     shifted = np.asarray(heights, float) - gap * np.arange(len(heights))
     runs: list[list[float]] = []  # sum, number
@@ -85,9 +88,9 @@ def apart(heights, gap: float) -> np.ndarray:
 
 
 def shade_untimed(ax: Axes, timed, lowest: float, highest: float, label: str | None = None):
-    """Shade the numbers of workers outside those that were timed, all where none was.
+    """Shade the numbers of workers outside those that were timed, or all if none was.
 
-    The one rule of figures against workers: fewer than were timed are as little measured as more.
+    Fewer workers than were timed are as little measured as more.
     """
     timed = np.atleast_1d(np.asarray(timed, float))
     spans = [(lowest / 1.1, highest * 1.1)]
@@ -98,10 +101,14 @@ def shade_untimed(ax: Axes, timed, lowest: float, highest: float, label: str | N
         ax.axvspan(low, high, color=GROUND, lw=0, zorder=0, label=words)
 
 
-def remark(fig: Figure, *lines: str):
-    """Write below a figure, small and at the right, what its reader has to know: what is ours.
+def label_factor(ax: Axes):
+    """Label y as the scaling factor, unless another panel at the left already has the label."""
+    spec = ax.get_subplotspec()
+    if spec is None or spec.is_first_col():
+        ax.set_ylabel("scaling factor")
 
-    Empty lines are left out, and a figure without any stays as it is.
-    """
+
+def remark(fig: Figure, *lines: str):
+    """Write lines below a figure, small and at the right; empty ones are left out."""
     if words := "\n".join(filter(None, lines)):
         fig.supxlabel(words, x=0.995, ha="right", fontsize=small(), color=INK, parse_math=False)

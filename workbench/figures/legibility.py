@@ -1,4 +1,4 @@
-"""Whether a figure can be read: text too small, things that overlap, colours nobody tells apart.
+"""Whether a figure can be read: text that is too small, overlaps, colours that look alike.
 
 All is measured on the figure as it is laid out when saved, in points on the page.
 """
@@ -21,35 +21,38 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Annotation, Text
-from matplotlib.transforms import Bbox, Transform
+from matplotlib.transforms import Bbox
 
+from ..base.checks import require
 from .distinct import untold
-from .style import FIXED, check_figure, is_number, laid_out, panels_of, short
+from .given import check_figure, is_number
+from .style import FIXED, in_data, is_in_view, is_points, laid_out, legends_of, panels_of, short
 
 FAULTS = {
     "what": "too small, overlaps, outside, hides data, on marks, not aligned or not told apart",
     "where": "the texts, entries or panels",
     "detail": "by how much, in pt",
 }
-SCRIPT = 0.7  # of its text's size, as TeX and Matplotlib set an index or an exponent
+SCRIPT_SIZE = 0.7  # of its text's size, as TeX and Matplotlib set an index or an exponent
 SLACK = 1.0  # pt: boxes hold room for letters that reach lower or higher than those there
 TICK_GAP = 1.0  # pt between two ticks, less reads as one number
 NEARLY = (0.2, 5.0)  # pt: edges closer are aligned, those farther apart are meant to be
 
 
 def faults(fig: Figure, least_pt: float = 6.0) -> pd.DataFrame:
-    """Return FAULTS, a row each; empty when all is well.
+    """Return FAULTS, one row per fault; no row if the figure is fine.
 
-    Checked are the size of text (an index or exponent may have 0.7 of the least), text that
-    overlaps other text or a legend or leaves the figure, ticks that touch, legends on the data of
-    their axes, text on lines, points or hatches of its axes, edges of panels that are nearly but
-    not quite aligned, and entries of a legend that differ in colour only, for protan, deutan and
-    tritan eyes and in grey print (`vision.APART`).
-    Boxes are upright, but for slanted text beside other text.
+    It checks the size of text (an index or exponent may have 0.7 of the least), text that overlaps
+    other text or a legend or leaves the figure, ticks that touch, legends on the data of their
+    axes, text on lines, points or hatches of its axes, edges of panels that are nearly but not
+    quite aligned, and entries of a legend that differ in colour only, for protan, deutan and tritan
+    eyes and in grey print. Boxes are upright, except between slanted texts.
+
+    least_pt : smallest size of text, pt
     """
     check_figure(fig, "faults")
-    if not is_number(least_pt) or least_pt <= 0:
-        raise ValueError(f"faults: least_pt: expected a size above 0 in pt, got {least_pt!r}")
+    fine = is_number(least_pt) and least_pt > 0
+    require(fine, "faults least_pt", "a size above 0 in pt", least_pt)
     with mpl.rc_context(FIXED):
         for _ in range(2):  # a tick label at the edge may take a second pass
             laid_out(fig, "faults")
@@ -71,23 +74,17 @@ def faults(fig: Figure, least_pt: float = 6.0) -> pd.DataFrame:
 
 def _drawn_texts(fig: Figure) -> list[Text]:
     """Return all texts that are seen, which ticks beyond the ends of an axis are not."""
-    unseen = set()
+    unseen = {legend for legend in fig.findobj(Legend) if not legend.get_visible()}
     for ax in panels_of(fig):
         if not ax.get_visible():
-            unseen.update(ax.findobj(Text))
+            unseen.add(ax)
         for axis in _axes(ax):
-            low, high = sorted(axis.get_view_interval())
-            reach = 1e-9 * max(abs(low), abs(high))
-            hidden = not (ax.axison and axis.get_visible())
-            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
-                if hidden or not low - reach <= tick.get_loc() <= high + reach:
-                    unseen.update(tick.findobj(Text))
-            if hidden:
-                unseen.update(axis.findobj(Text))
-    for legend in fig.findobj(Legend):
-        if not legend.get_visible():
-            unseen.update(legend.findobj(Text))
-    return [t for t in fig.findobj(Text) if t not in unseen and _is_seen(t)]
+            ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
+            if not (ax.axison and axis.get_visible()):
+                unseen.update((axis, *ticks))
+            unseen.update(tick for tick in ticks if not is_in_view(axis, tick))
+    hidden = {text for artist in unseen for text in artist.findobj(Text)}
+    return [t for t in fig.findobj(Text) if t not in hidden and _is_seen(t)]
 
 
 def _axes(ax: Axes) -> list[Axis]:
@@ -97,10 +94,10 @@ def _axes(ax: Axes) -> list[Axis]:
 def _is_seen(text: Text) -> bool:
     if not text.get_visible() or not text.get_text().strip():
         return False
-    if isinstance(text, Annotation) and text.xycoords == "data" and text.axes is not None:
-        return text.get_annotation_clip() is False or text.axes.contains_point(
-            text.axes.transData.transform(text.xy)
-        )
+    ax = text.axes
+    if isinstance(text, Annotation) and text.xycoords == "data" and ax is not None:
+        clipped = text.get_annotation_clip() is not False
+        return not clipped or ax.contains_point(ax.transData.transform(text.xy))
     return True
 
 
@@ -125,16 +122,11 @@ def _named(text: Text) -> str:
 
 def _small(texts: dict, least_pt: float) -> Iterator[tuple]:
     for text in texts:
-        size = text.get_fontsize()
-        script = _smallest_glyph(text)
+        size, script, least = text.get_fontsize(), _smallest_glyph(text), SCRIPT_SIZE * least_pt
         if size < least_pt - 1e-6:
             yield "too small", _named(text), f"{size:.3g} pt, below {least_pt:g} pt"
-        elif script < SCRIPT * least_pt - 1e-6:
-            yield (
-                "too small",
-                _named(text),
-                f"{script:.2g} pt within, below {SCRIPT * least_pt:.2g} pt",
-            )
+        elif script < least - 1e-6:
+            yield "too small", _named(text), f"{script:.2g} pt within, below {least:.2g} pt"
 
 
 def _smallest_glyph(text: Text) -> float:
@@ -171,9 +163,9 @@ def _shared(a: Bbox, b: Bbox) -> tuple[float, float]:
 
 
 def _shared_slanted(one: Text, a: Bbox, other: Text, b: Bbox) -> tuple[float, float]:
-    """Return how far two texts reach into each other, along and across that where it is least.
+    """Return how far two texts reach into each other, in the direction where it is least.
 
-    Rectangles are apart where they are in the direction of a side of either (separating axes).
+    Rectangles are apart if they are in the direction of a side of either (separating axes).
     """
     corners = [_corners(one, a), _corners(other, b)]
     shared = []
@@ -201,7 +193,7 @@ def _turn(degrees: float) -> np.ndarray:
 
 def _outside(texts: dict, fig: Figure) -> Iterator[tuple]:
     width, height = 72 * fig.get_size_inches()
-    for artist, box in (texts | {each: _box(each, fig) for each in _visible_legends(fig)}).items():
+    for artist, box in (texts | {each: _box(each, fig) for each in legends_of(fig)}).items():
         beyond = max(-box.x0, -box.y0, box.x1 - width, box.y1 - height)
         if beyond > 0.25:
             name = _named(artist) if isinstance(artist, Text) else "legend"
@@ -211,12 +203,8 @@ def _outside(texts: dict, fig: Figure) -> Iterator[tuple]:
 # --- legends --------------------------------------------------------------------------------------
 
 
-def _visible_legends(fig: Figure) -> list[Legend]:
-    return [legend for legend in fig.findobj(Legend) if legend.get_visible()]
-
-
 def _legends(texts: dict, fig: Figure) -> Iterator[tuple]:
-    for legend in _visible_legends(fig):
+    for legend in legends_of(fig):
         box, own = _box(legend, fig), set(legend.findobj(Text))
         for text, other in texts.items():
             wide, high = _shared(box, other)
@@ -230,7 +218,7 @@ def _legends(texts: dict, fig: Figure) -> Iterator[tuple]:
 
 
 def _crossed(texts: dict, fig: Figure) -> Iterator[tuple]:
-    """Yield texts in an axes that lie on its lines, points or hatches; plain areas are ground."""
+    """Yield texts that lie on lines, points or hatches of their axes; other areas are ground."""
     for text, box in texts.items():
         if text.axes is None or text not in text.axes.texts:
             continue
@@ -244,7 +232,7 @@ def _crossed(texts: dict, fig: Figure) -> Iterator[tuple]:
 
 
 def _labels(artists: list, ax: Axes) -> str:
-    """Return the labels of artists, those of bars being their container's, or what they are."""
+    """Return the labels of artists (for bars that of their container), or their types."""
     of_bars = {bar: each.get_label() for each in ax.containers for bar in each.get_children()}
     labels = (str(of_bars.get(artist, artist.get_label())) for artist in artists)
     kinds = (type(artist).__name__ for artist in artists)
@@ -261,25 +249,21 @@ def _is_marked(artist: Artist) -> bool:
 
 
 def _lies_in(artist: Artist, box: Bbox, ax: Axes) -> bool:
-    """Whether data of an artist lie in a box; grounds (zorder 0) and lines across are no data."""
+    """Whether data of an artist lie in a box; grounds (zorder 0) and guides are not data."""
     drawn = artist.get_visible() and artist.get_zorder() > 0
     if not drawn or not isinstance(artist, Line2D | mpl.patches.Patch | Collection):
         return False
-    if isinstance(artist, PathCollection) and _is_data(artist.get_offset_transform(), ax):
+    if isinstance(artist, PathCollection) and in_data(artist.get_offset_transform(), ax):
         spots = artist.get_offset_transform().transform(artist.get_offsets())
         return bool(box.count_contains(np.ma.filled(spots, np.nan)))
     transform = artist.get_transform()
-    if not _is_data(transform, ax):
+    if not in_data(transform, ax):
         return False
     paths = artist.get_paths() if isinstance(artist, Collection) else [artist.get_path()]
     paths = [transform.transform_path(path) for path in paths if len(path.vertices)]
-    if isinstance(artist, Line2D) and artist.get_linestyle() in ("None", "", " "):
+    if isinstance(artist, Line2D) and is_points(artist):
         return any(box.count_contains(path.vertices) for path in paths)
     return any(path.intersects_bbox(box, filled=not isinstance(artist, Line2D)) for path in paths)
-
-
-def _is_data(transform: Transform, ax: Axes) -> bool:
-    return all(transform.contains_branch_seperately(ax.transData))
 
 
 # --- panels ---------------------------------------------------------------------------------------

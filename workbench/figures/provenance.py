@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,19 +12,18 @@ from dataclasses import asdict, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import takewhile
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 
-from ..base.checks import shown
+from ..base.checks import require
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
 HEAD = 65_536  # letters of a table in which its sources are looked for
 
 
 def relative(path: Path) -> str:
-    """Path from the repository's top or the current folder, else the name: never absolute."""
+    """Return a path from the repository's top or the current folder, else its name."""
     whole = path.resolve()
     for top in (REPOSITORY, Path.cwd()):
         if whole.is_relative_to(top) and whole != top:
@@ -32,7 +32,7 @@ def relative(path: Path) -> str:
 
 
 def found(name: str) -> Path | None:
-    """Return where a file or folder of a receipt lies now, looked for as `relative` names it."""
+    """Return where a file or folder that `relative` named is now, or None."""
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:  # as it never does
         return None
     places = (top / name for top in (REPOSITORY, Path.cwd()))
@@ -40,9 +40,8 @@ def found(name: str) -> Path | None:
 
 
 def by_name(paths) -> dict[str, Path]:
-    """Name each file; files of one name are numbered, so that none is lost."""
-    named: dict[str, Path] = {}
-    seen: Counter = Counter()
+    """Return each file by its name; files of one name are numbered, so that none is lost."""
+    named, seen = {}, Counter()
     for path in paths:
         name = relative(path)
         seen[name] += 1
@@ -59,25 +58,24 @@ def sha256(path: Path) -> str:
 
 
 def sources(paths: Mapping[str, Path]) -> dict[str, list[str]]:
-    """Return what files of data say of their source, in lines `# source:` at their head."""
-    told = {name: _sources(path) for name, path in paths.items() if path.suffix.lower() == ".csv"}
-    return {name: lines for name, lines in told.items() if lines}
+    """Return what CSV files give as their source, in lines `# source:` at their head."""
+    found = {name: _sources(path) for name, path in paths.items() if path.suffix.lower() == ".csv"}
+    return {name: lines for name, lines in found.items() if lines}
 
 
 def _sources(path: Path) -> list[str]:
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         lines = takewhile(lambda line: line.startswith("#"), file.read(HEAD).split("\n"))
-    head = [line[1:].strip() for line in lines]
-    told = [line.partition(":")[2].strip() for line in head if line.startswith("source:")]
-    return [source for source in told if source]
+        found = [re.match(r"#\s*source:\s*(.*\S)", line) for line in lines]
+    return [match[1] for match in found if match]
 
 
 def as_plain(value, where: str):
-    """The value as JSON holds it; ValueError names the parameter that is no plain value."""
+    """Return the value as JSON writes it, or raise ValueError that names the parameter."""
     try:
         return _as_plain(value, where)
     except RecursionError:
-        raise ValueError(f"save: {where} holds itself, or is nested too deep") from None
+        raise ValueError(f"save {where}: contains itself, or is nested too deep") from None
 
 
 def _as_plain(value, where: str):
@@ -92,24 +90,20 @@ def _as_plain(value, where: str):
     if isinstance(value, Path):
         return relative(value)
     finite = not isinstance(value, float) or np.isfinite(value)
-    if value is None or (isinstance(value, str | bool | int | float) and finite):
-        return value
-    raise ValueError(
-        f"save: {where} must be finite numbers, strings or dataclasses, got {shown(value)}; "
-        "name a table or a run among the inputs by its file"
-    )
+    plain = value is None or (isinstance(value, str | bool | int | float) and finite)
+    expected = "finite numbers, strings or dataclasses"
+    do = "For a table or a run, name its file among the inputs"
+    require(plain, f"save {where}", expected, value, do)
+    return value
 
 
 def plain_recipe(recipe) -> dict | None:
-    """Return a recipe as JSON holds it; `paths` are the parameters that name files or folders."""
+    """Return a recipe as JSON writes it; `paths` are the parameters that name files or folders."""
     if recipe is None:
         return None
     known = isinstance(recipe, Mapping) and set(recipe) >= {"notebook", "parameters"}
-    if not known or not isinstance(recipe["parameters"], Mapping):
-        raise ValueError(
-            f"save: recipe: expected what settle(...) returned, notebook and parameters; "
-            f"got {shown(recipe)}"
-        )
+    known = known and isinstance(recipe["parameters"], Mapping)
+    require(known, "save recipe", "what settle(...) returned, notebook and parameters", recipe)
     values = {name: _as_path(value) for name, value in recipe["parameters"].items()}
     return {
         "notebook": str(recipe["notebook"]),
@@ -119,26 +113,26 @@ def plain_recipe(recipe) -> dict | None:
 
 
 def _as_path(value):
-    """Return a text that is the path of something there as a Path: else it would stay absolute."""
+    """Return a text that is the path of something as a Path; otherwise it would stay absolute."""
     names_a_file = isinstance(value, str) and os.sep in value and os.path.exists(value)
     return Path(value) if names_a_file else value
 
 
 def versions() -> dict:
-    """Versions of Python, of this package and of the packages loaded that shape the result."""
+    """Return versions of Python, of this package and of loaded packages that shape the result."""
     loaded = ("numpy", "pandas", "matplotlib", "seaborn", "statsmodels", "scipy")
     names = {name: name for name in loaded if name in sys.modules} | {"workbench": "osf-workbench"}
-    told = {"python": platform.python_version()}
+    found = {"python": platform.python_version()}
     for name, distribution in names.items():
         try:
-            told[name] = version(distribution)
+            found[name] = version(distribution)
         except PackageNotFoundError:
-            told[name] = "not installed"
-    return told
+            found[name] = "not installed"
+    return found
 
 
 def commit() -> dict | None:
-    """Return the checkout's commit and whether its files differ from it; None where no git is."""
+    """Return the checkout's commit and whether its files differ from it; None without git."""
     top, _, short = _git("rev-parse", "--show-toplevel", "--short=12", "HEAD").rpartition("\n")
     if not top or Path(top).resolve() != REPOSITORY:  # none, or another's around an installation
         return None
@@ -146,11 +140,10 @@ def commit() -> dict | None:
 
 
 def _git(*command: str) -> str:
-    """Return what git says of the checkout, empty where it cannot; it takes no lock."""
+    """Return what git reports of the checkout, empty if it fails; it takes no lock."""
     quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
     call = ["git", "-C", str(REPOSITORY), *command]
     try:
-        return subprocess.run(call, capture_output=True, text=True, check=True, env=quiet,
-                              timeout=20).stdout.strip()  # fmt: skip
+        return subprocess.check_output(call, stderr=PIPE, text=True, env=quiet, timeout=20).strip()
     except (OSError, subprocess.SubprocessError):
         return ""

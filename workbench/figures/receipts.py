@@ -14,26 +14,23 @@ import pandas as pd
 from matplotlib.backends.backend_pgf import LatexError
 from matplotlib.figure import Figure
 
-from ..base.checks import shown
+from ..base.checks import instance, optional, require
 from ..traces import files
+from . import provenance
 from .alt_text import describe
-from .provenance import (
-    REPOSITORY,
-    as_plain,
-    by_name,
-    commit,
-    plain_recipe,
-    sha256,
-    sources,
-    versions,
-)
-from .style import FIXED, check_figure, filled, laid_out, short
+from .given import check_figure, filled
+from .style import FIXED, laid_out, short
 
 PNG_DPI = 300
 PGF_BYTES = 500_000  # 100 kB take LaTeX 2 s, and the dots of a hatch, of 2 MB, above 90 s
-NOT_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PGF = {"pgf.texsystem": "pdflatex", "pgf.rcfonts": False}  # in the fonts of the paper
-_SUFFIXES = ("pdf", "svg", "png", "pgf", "csv", "caption.txt", "receipt.json")
+NOT_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+LONGEST = 200  # bytes of a name: file systems take 255, our suffixes are among them
+SUFFIXES = (".pdf", ".svg", ".csv", ".json", ".png", ".pgf", ".txt", ".tex", ".eps", ".ps", ".jpg",
+            ".jpeg", ".tif")  # fmt: skip
+_WRITTEN = ("pdf", "svg", "png", "pgf", "csv", "caption.txt", "receipt.json")
+_WHOLE = {"encoding": "utf-8", "errors": "backslashreplace"}  # half a surrogate has no bytes
+_ELSE = "Name another folder"
 
 
 def save(
@@ -49,44 +46,41 @@ def save(
 ) -> Path:
     """Write a figure with all it takes to check it, and return the path of the PDF.
 
-    Writes `name`.pdf, .svg, .png, .csv (the data drawn) and .receipt.json, `name`.caption.txt where
-    there is a caption, and `name`.pgf where pdflatex is. The receipt holds SHA-256 of the input
-    files and of the files written, the sources that the inputs name, the parameters, versions of
-    the packages, the commit, the recipe, the caption and the alt text (`describe`). The PDF has it
-    among its keywords and the SVG in its description, but for the files written; both have the alt
+    Writes `name`.pdf, .svg, .png, .csv (the data drawn), .receipt.json, .caption.txt if there is a
+    caption, and .pgf if pdflatex is installed. The receipt contains SHA-256 of the input files and
+    of the files written, the sources that the inputs name, the parameters, versions of the
+    packages, the commit, the recipe, the caption and the alt text (`describe`). Except for the
+    files written it is also in the PDF's keywords and the SVG's description; both have the alt
     text. The same call at the same commit gives the same bytes in every run.
 
     Parameters
     ----------
-    name : plain file name without a suffix: 'scaling', not 'scaling.pdf'
+    name : file name without folder and suffix: 'scaling', not 'scaling.pdf'
     folder : default is notebooks/figures of the checkout, else figures of the current folder
     inputs : files, folders of files or patterns (`runs/*.json.gz`) that the figure was made from
     parameters : what was chosen, with its unit in the name; numbers, strings, dataclasses
     recipe : what `settle` returned: the notebook and its parameters, for `rebuild`
-    caption : the text below the figure, which says what is seen and where the data come from
+    caption : the text below the figure: what it shows and where the data come from
 
     Raises
     ------
-    ValueError : no figure, the name holds a path or suffix, the folder cannot be made, the data are
-        empty, a parameter is no plain value, the recipe is none of settle, the caption is no text
+    ValueError : a wrong argument, or a folder that cannot be made; nothing is written
     FileNotFoundError : an input does not exist
     """
     check_figure(fig, "save")
     folder, read = target(name, folder, inputs)
-    data = filled(data, {}, f"save {name}: data", "the table drawn")
-    if caption is not None and not isinstance(caption, str):
-        raise ValueError(f"save: caption: expected a text, got {shown(caption)}")
-    if not isinstance(parameters, Mapping | None):
-        raise ValueError(f"save: parameters: expected {{name: value}}, got {shown(parameters)}")
-    read = by_name(read)
+    data = filled(data, {}, f"save {name} data", "the table drawn")
+    optional(instance(str, "a text"))(caption, "save caption")
+    optional(instance(Mapping, "{name: value}"))(parameters, "save parameters")
+    read = provenance.by_name(read)
     receipt = {
         "figure": name,
-        "inputs": {each: sha256(path) for each, path in read.items()},
-        "sources": sources(read),
-        "parameters": as_plain(dict(parameters or {}), "parameters"),
-        "recipe": plain_recipe(recipe),
-        "versions": versions(),
-        "git": commit(),
+        "inputs": {each: provenance.sha256(path) for each, path in read.items()},
+        "sources": provenance.sources(read),
+        "parameters": provenance.as_plain(dict(parameters or {}), "parameters"),
+        "recipe": provenance.plain_recipe(recipe),
+        "versions": provenance.versions(),
+        "git": provenance.commit(),
         "caption": caption,
     }
     with mpl.rc_context(FIXED):
@@ -94,34 +88,33 @@ def save(
         receipt["alt"] = describe(fig)
         _make(folder, name)
         pgf = _write(fig, folder / name, receipt)
-    whole = {"encoding": "utf-8", "errors": "backslashreplace"}  # half a surrogate has no bytes
-    data.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", **whole)
-    told = bool(caption and caption.strip())
-    if told:
-        (folder / f"{name}.caption.txt").write_text(caption.strip() + "\n", **whole)
-    suffixes = ["pdf", "svg", "png", "csv", *["caption.txt"] * told, *["pgf"] * (not pgf)]
+    data.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", **_WHOLE)
+    captioned = bool(caption and caption.strip())
+    if captioned:
+        (folder / f"{name}.caption.txt").write_text(caption.strip() + "\n", **_WHOLE)
+    suffixes = ["pdf", "svg", "png", "csv", *["caption.txt"] * captioned, *["pgf"] * (not pgf)]
     for left in {"caption.txt", "pgf"} - set(suffixes):  # of an earlier time
         (folder / f"{name}.{left}").unlink(missing_ok=True)
-    written = {f"{name}.{suffix}": sha256(folder / f"{name}.{suffix}") for suffix in suffixes}
-    whole = receipt | {"written": written, "pgf": pgf or "written with pdflatex"}
-    text = json.dumps(whole, indent=2, sort_keys=True, allow_nan=False)
+    written = [f"{name}.{suffix}" for suffix in suffixes]
+    receipt["written"] = {each: provenance.sha256(folder / each) for each in written}
+    receipt["pgf"] = pgf or "written with pdflatex"
+    text = json.dumps(receipt, indent=2, sort_keys=True, allow_nan=False)
     (folder / f"{name}.receipt.json").write_text(text + "\n", encoding="utf-8")
     return folder / f"{name}.pdf"
 
 
 def _write(fig: Figure, base: Path, receipt: dict) -> str:
-    """Write the pictures with the receipt in them; return why no PGF, empty where there is one."""
-    told = json.dumps(receipt, sort_keys=True, allow_nan=False)
-    title, alt, creator = receipt["figure"], receipt["alt"], "osf-workbench"
-    dateless = {"CreationDate": None, "Producer": None}
-    named = {"Title": title, "Subject": alt, "Keywords": told, "Creator": creator}
-    fig.savefig(f"{base}.pdf", metadata=named | dateless)
-    svg, named = io.StringIO(), {"Title": title, "Description": told, "Creator": creator}
-    fig.savefig(svg, format="svg", metadata=named | {"Date": None})
+    """Write the pictures with the receipt in them; return why no PGF, empty if there is one."""
+    whole = json.dumps(receipt, sort_keys=True, allow_nan=False)
+    named, alt = {"Title": receipt["figure"], "Creator": "osf-workbench"}, receipt["alt"]
+    hidden = {"Subject": alt, "Keywords": whole, "CreationDate": None, "Producer": None}
+    fig.savefig(f"{base}.pdf", metadata=named | hidden)
+    svg = io.StringIO()
+    fig.savefig(svg, format="svg", metadata=named | {"Description": whole, "Date": None})
     words = f"</title>\n <desc>{escape(alt, quote=False)}</desc>"  # what a screen reader reads
     text = NOT_XML.sub("\N{REPLACEMENT CHARACTER}", svg.getvalue().replace("</title>", words, 1))
     Path(f"{base}.svg").write_text(text, encoding="utf-8", newline="\n")
-    text = {"Software": None, "Title": title, "Description": alt}
+    text = {"Software": None, "Title": receipt["figure"], "Description": alt}
     fig.savefig(f"{base}.png", dpi=PNG_DPI, metadata=text)
     return _write_pgf(fig, f"{base}.pgf")
 
@@ -140,62 +133,49 @@ def _write_pgf(fig: Figure, path: str) -> str:
     return ""
 
 
-def _default_folder() -> Path:
-    notebooks = REPOSITORY / "notebooks"
-    return notebooks / "figures" if notebooks.is_dir() else Path("figures")
-
-
-SUFFIXES = (".pdf", ".svg", ".csv", ".json", ".png", ".pgf", ".txt", ".tex", ".eps", ".ps", ".jpg",
-            ".jpeg", ".tif")  # fmt: skip
-LONGEST = 200  # bytes of a name: file systems take 255, our suffixes are among them
-
-
 def target(name: str, folder=None, inputs=()) -> tuple[Path, list[Path]]:
     """Return the folder and input files of save(), or raise as it does; nothing is written."""
-    plain = isinstance(name, str) and name.isprintable() and name == name.strip() != ""
-    plain = plain and Path(name).name == name != ".." and len(name.encode()) <= LONGEST
-    if not plain or "\\" in name or name.lower().endswith(SUFFIXES):
-        raise ValueError(
-            f"save: name must be a plain file name without folder or suffix, such as 'scaling'; "
-            f"got {shown(name)}"
-        )
-    if folder is not None and not isinstance(folder, str | os.PathLike):
-        raise ValueError(f"save: folder: expected a path, got {type(folder).__name__}")
-    folder = _default_folder() if folder is None else Path(folder).expanduser()
-    if "\0" in str(folder):
-        raise ValueError("save: folder: a path holds no NUL character; name another folder")
+    fine = isinstance(name, str) and name.isprintable() and name == name.strip() != ""
+    fine = fine and Path(name).name == name != ".." and len(name.encode()) <= LONGEST
+    fine = fine and "\\" not in name and not name.lower().endswith(SUFFIXES)
+    do = "Leave out folder and suffix"
+    require(fine, "save name", "a plain file name, such as 'scaling'", name, do)
+    optional(instance(str | os.PathLike, "a path"))(folder, "save folder")
+    if folder is None:
+        notebooks = provenance.REPOSITORY / "notebooks"
+        folder = notebooks / "figures" if notebooks.is_dir() else "figures"
+    folder, what = Path(folder).expanduser(), "save folder"
+    require("\0" not in str(folder), what, "a path without a NUL character", do=_ELSE)
     above = next(p for p in (folder, *folder.absolute().parents) if os.path.exists(p))
-    if not above.is_dir():
-        raise ValueError(f"save: folder {folder}: {above} is a file; name another folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"save: folder {folder}: {above} is not writable; name another folder")
+    require(above.is_dir(), what, f"a folder {folder}", found=f"the file {above}", do=_ELSE)
+    writable = os.access(above, os.W_OK | os.X_OK)
+    require(writable, what, "a writable folder", found=str(above), do=_ELSE)
     return folder, _files(inputs)
 
 
 def _make(folder: Path, name: str):
-    """Make the folder; ValueError where it cannot be, or another stands in place of a file."""
+    """Make the folder, and check that no folder stands in place of a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(
-            f"save: folder {folder} cannot be made ({error.strerror}); name another folder"
-        ) from None
-    for suffix in _SUFFIXES:
-        if (path := folder / f"{name}.{suffix}").is_dir():
-            raise ValueError(f"save: {path} is a folder; expected a file, or nothing: remove it")
+        why = f"save folder: {folder} cannot be made ({error.strerror}). {_ELSE}"
+        raise ValueError(why) from None
+    for suffix in _WRITTEN:
+        path = folder / f"{name}.{suffix}"
+        require(not path.is_dir(), "save name", f"a file {path}", found="a folder", do="Remove it")
 
 
 def _files(inputs) -> list[Path]:
-    """Every file of the inputs; a folder's are those below it."""
+    """Return every file of the inputs; a folder's are those below it."""
     inputs = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
-        raise ValueError(f"save: inputs: expected paths, got {type(inputs).__name__}; pass [path]")
+    several = isinstance(inputs, Iterable) and not isinstance(inputs, pd.DataFrame | Mapping)
+    require(several, "save inputs", "paths", inputs, "Pass [path]")
     found = set()
     for path in inputs:
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):
             below = {file for file in Path(path).rglob("*") if file.is_file()}
             if not below:
-                raise FileNotFoundError(f"save: inputs: {path}: the folder holds no file")
+                raise FileNotFoundError(f"save inputs: {path}: the folder contains no file")
             found |= below
         else:
             found.update(_named(path))
@@ -206,6 +186,7 @@ def _named(path) -> list[Path]:
     try:
         return files.named(path)[0]
     except (FileNotFoundError, ValueError) as error:
-        raise type(error)(f"save: inputs: {error}") from None
+        raise type(error)(f"save inputs: {error}") from None
     except OSError as error:  # a pipe, a device, a name that no file system takes
-        raise ValueError(f"save: inputs: {short(path, 80)} is no file ({error.strerror})") from None
+        what = f"{short(path, 80)} is not a file ({error.strerror})"
+        raise ValueError(f"save inputs: {what}") from None

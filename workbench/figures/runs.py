@@ -7,11 +7,12 @@ from matplotlib.collections import PathCollection
 from matplotlib.patches import Patch
 from matplotlib.path import Path
 
-from ..base.checks import shown
+from ..base.checks import require, shown
 from ..base.intervals import clip, union
 from ..base.units import MS
 from ..traces import Lanes, lanes
-from .style import COLOURS, HATCHES, check_axes, is_number, legend_above
+from .given import draws, is_number
+from .style import COLOURS, HATCHES, legend_above, name_rows
 
 LABELS = {
     "compute": "compute",
@@ -19,13 +20,13 @@ LABELS = {
     "exposed": "exposed",
     "memory": "copies",
 }
-FINEST = 1 / 1000  # of the axis: narrower gaps are closed, for nobody sees them and each takes time
+FINEST = 1 / 1000  # of the axis: narrower gaps are closed, as they are not seen but take time
+NARROW = 1 / 100  # of the axis: narrower spans have no hatch, which would only break them up
 
-NARROW = 1 / 100  # of the axis: a hatch would only break narrower spans up
 
-
+@draws()
 def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None) -> Axes:
-    """Draw what one iteration of a rank did, a lane a stream or thread, in ms since it began.
+    """Draw one iteration of a rank, one row per stream or thread, in ms since it began.
 
     Communication that no compute hides is exposed: hatched. Spans less than a thousandth of the
     axis apart are drawn as one.
@@ -33,17 +34,13 @@ def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None
     Parameters
     ----------
     run : a Run, its EVENTS, or the Lanes of an iteration, which know the rank and the iteration
-    rank, iteration : as in lanes.lanes; by default the first
+    rank, iteration : as `lanes` takes them; by default the first
     zoom : (low, high) in s since the iteration began; by default all of it
-
-    Raises ValueError as lanes.lanes does, and for a zoom that is no part of the iteration.
     """
-    check_axes(ax, "draw_run")
     found = run if isinstance(run, Lanes) else lanes(run, rank, iteration)
     low, high = _zoom(zoom, found.duration_s)
     names = list(found.spans["lane"].unique())
-    if not names:
-        raise ValueError("draw_run: nothing runs in these lanes; choose others")
+    require(names, "draw_run run", "lanes with work", found="none", do="Choose other lanes")
     keys = []
     for kind, label in LABELS.items():
         spans = found.spans[found.spans["kind"] == kind].groupby("lane", observed=True)
@@ -61,21 +58,19 @@ def draw_run(ax: Axes, run, rank=None, iteration=None, zoom: tuple | None = None
                 ax.add_collection(PathCollection([path], **look, hatch=hatch), autolim=False)
     ax.set(xlabel="time since the iteration began (ms)", xlim=(low / MS, high / MS))
     ax.set(ylim=(len(names) - 0.45, -0.55))
-    ax.set_yticks(range(len(names)), names)
-    ax.tick_params(axis="y", length=0)
+    name_rows(ax, names)
     return legend_above(ax, columns=4, handles=keys)
 
 
 def _zoom(zoom, duration_s: float) -> tuple[float, float]:
     if zoom is None:
         return 0.0, duration_s
-    plain = isinstance(zoom, tuple | list) and len(zoom) == 2 and all(map(is_number, zoom))
-    if not plain or not 0 <= zoom[0] < zoom[1] <= duration_s * (1 + 1e-9):
-        got = f"({', '.join(map(shown, zoom))})" if isinstance(zoom, tuple | list) else shown(zoom)
-        raise ValueError(
-            f"draw_run: zoom: expected (low, high) in s with 0 <= low < high <= {duration_s:.6g}, "
-            f"got {got}"
-        )
+    several = isinstance(zoom, tuple | list)
+    pair = several and len(zoom) == 2 and all(map(is_number, zoom))
+    fine = pair and 0 <= zoom[0] < zoom[1] <= duration_s * (1 + 1e-9)
+    expected = f"(low, high) in s with 0 <= low < high <= {duration_s:.6g}"
+    got = f"({', '.join(map(shown, zoom))})" if several else shown(zoom)
+    require(fine, "draw_run zoom", expected, found=got)
     return zoom
 
 
