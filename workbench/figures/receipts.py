@@ -147,7 +147,7 @@ def target(name: str, folder=None, inputs=()) -> tuple[Path, list[Path]]:
     folder, what = Path(folder).expanduser(), "save folder"
     require("\0" not in str(folder), what, "a path without a NUL character", do=_ELSE)
     above = next(p for p in (folder, *folder.absolute().parents) if os.path.exists(p))
-    require(above.is_dir(), what, f"a folder {folder}", found=f"the file {above}", do=_ELSE)
+    require(above.is_dir(), what, "a folder", found=f"{above}, which is a file", do=_ELSE)
     writable = os.access(above, os.W_OK | os.X_OK)
     require(writable, what, "a writable folder", found=str(above), do=_ELSE)
     return folder, _files(inputs)
