@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pandas as pd
+import pytest
 from bench_explore import move
 
 from workbench import GBIT, KIB, MIB, MS, US
@@ -14,6 +15,11 @@ from workbench.whatif import AdaptiveFusion, FasterLink, HalfPrecision
 
 ALPHA, BETA = 20 * US, 1 / (10 * GBIT)  # 10 Gbit/s
 OPTIONS = {"adaptive": AdaptiveFusion(), "fp16": HalfPrecision(), "faster": FasterLink(2)}
+
+
+def handful(every, *kept) -> list:
+    """Values of a parameter: those kept run always, the others in the exhaustive run."""
+    return [v if v in kept else pytest.param(v, marks=pytest.mark.all) for v in every]
 
 
 def ten_gradients(fusion=None, cost=None) -> Scenario:

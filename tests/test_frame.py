@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, refusal
-from explorers import OPTIONS, control, shown, status, ten_gradients, timed, wander
+from explorers import OPTIONS, control, handful, shown, status, ten_gradients, timed, wander
 from ipywidgets import Checkbox, IntSlider
 from PIL import Image
 from test_lanes import HTML as HOSTILE
@@ -171,15 +171,19 @@ def test_code_holds_what_was_moved_in_the_units_of_its_slider(given, name, text)
 
 
 @every_explorer
-def test_every_control_and_button_has_a_label_and_says_what_it_does(given, kind):
+def test_controls_buttons_and_picture_have_names_for_everyone(given, kind):
     explorer = made(given, kind)
     for name in [*explorer._controls, "export", "reset"]:
         each = control(explorer, name)
         assert each.description and each.tooltip and each.tabbable is not False, name
     assert "title=" in control(explorer, "copy").value
+    held = control(explorer, "code").value
+    alt = unescape(re.search("wb-alt' hidden>(.*?)</span>", held, re.DOTALL).group(1))
+    with figure_of(explorer._present(), explorer._paper) as figure:
+        assert alt == describe(figure)
 
 
-@every_explorer
+@pytest.mark.parametrize("kind", ["steps", "fit"])
 def test_a_mistake_in_drawing_is_shown_and_the_picture_stays(given, kind, monkeypatch):
     explorer = made(given, kind)
     before = shown(explorer)
@@ -213,15 +217,6 @@ def test_a_warning_of_a_move_is_shown_next_to_the_numbers(given, monkeypatch):
     assert "doubt&lt;/b&gt; 3" not in words  # a font warns of each letter it lacks
 
 
-@every_explorer
-def test_the_live_picture_has_the_alternative_text_of_the_figure(given, kind):
-    explorer = made(given, kind)
-    held = control(explorer, "code").value
-    alt = unescape(re.search("wb-alt' hidden>(.*?)</span>", held, re.DOTALL).group(1))
-    with figure_of(explorer._present(), explorer._paper) as figure:
-        assert alt == describe(figure)
-
-
 def test_moves_from_two_threads_leave_the_picture_of_where_the_controls_stand(given):
     explorer = made(given, "timeline")
     moves = [
@@ -242,10 +237,9 @@ def test_moves_from_two_threads_leave_the_picture_of_where_the_controls_stand(gi
 # --- static pages ---------------------------------------------------------------------------------
 
 
-def cells(page) -> list:
-    """What the script of a static page reads, by place."""
-    text = page.html.split('type="application/json">')[1]
-    return json.loads(text.split("</script>")[0])["cells"]
+def read(page) -> dict:
+    """What the script of a static page reads."""
+    return json.loads(page.html.split('type="application/json">')[1].split("</script>")[0])
 
 
 def differing(*pngs: bytes) -> float:
@@ -254,7 +248,7 @@ def differing(*pngs: bytes) -> float:
     return (np.abs(a - b) > 25).mean()
 
 
-@every_explorer
+@pytest.mark.parametrize("kind", handful(KINDS, "steps"))
 def test_every_place_of_a_static_page_is_what_the_explorer_shows_there(given, kind):
     explorer = made(given, kind)
     state, before = explorer.state(), shown(explorer)
@@ -265,7 +259,7 @@ def test_every_place_of_a_static_page_is_what_the_explorer_shows_there(given, ki
     assert before[1] in page.html
     first = re.search(r'src="data:image/png;base64,([^"]+)"', page.html).group(1)
     assert differing(b64decode(first), before[0]) < 1e-3
-    data = json.loads(page.html.split('type="application/json">')[1].split("</script>")[0])
+    data = read(page)
     places = positions(explorer._controls, explorer.grid)
     wanted = list(itertools.product(*places.values()))
     assert 4 <= len(wanted) == len(data["cells"]) <= 60
@@ -286,53 +280,10 @@ def test_a_grid_of_no_positions_is_refused(given, positions):
     assert "bandwidth" in refusal(lambda: explorer.static({"bandwidth": positions}), "static")
 
 
-def test_of_too_many_positions_those_kept_are_spread_evenly(given):
-    step = IntSlider(3000, 0, 4999)
-    found = positions({"step": step}, {"step": None})["step"]
-    gaps = np.diff(found)
-    assert len(found) == 60 and {0, 3000, 4999} <= set(found)
-    assert gaps.max() < 2.1 * 4999 / 59  # the place where it stands is moved in
-
-
-def test_a_place_of_the_grid_is_what_the_explorer_would_show(given):
-    explorer = made(given, "timeline")
-    found = cells(explorer.static({"workers": [2, 64], "fusion": ["per tensor"]}))
-    explorer.restore({"workers": 64, "fusion": "per tensor"})
-    assert [cell[2] for cell in found][4] == status(explorer)
-    assert len(found) == 6  # of 2, 8 and 64 workers, each with its own fusion and per tensor
-
-
-def test_a_static_page_shows_the_best_setting_of_another_framework(given):
-    explorer = made(given, "fusion")
-    found = cells(explorer.static({"policy": ["Horovod", "optimum"]}))
-    for cell, policy in zip(found, ["as it is", "Horovod", "optimum"], strict=True):
-        explorer.restore({"policy": policy})
-        assert cell[2] == status(explorer)
-        assert cell[3] == control(explorer, "below").value
-
-
-def test_a_static_page_switches_optimisations(given):
-    explorer = made(given, "what-if")
-    found = cells(explorer.static({"option-0": None, "option-2": None}))
-    assert len(found) == 4
-    explorer.restore({"option-0": False})
-    assert found[1][2] == status(explorer)  # off, on
-
-
-def test_a_place_that_cannot_be_shown_says_why(given):
-    explorer = made(given, "run")
-    found = cells(explorer.static({"shown": [(0.0, 100.0), (50.0, 50.0)]}))
-    assert [cell[4] for cell in found][0] == ""
-    assert "Cannot be shown here. ValueError" in found[1][4] and "low < high" in found[1][4]
-
-
-def test_where_nothing_can_be_shown_there_is_no_page(given):
-    explorer = made(given, "run")
-    explorer.restore({"shown": (50.0, 50.0)})
-    refusal(lambda: explorer.static({"rank": None}), "static")
-
-
-def test_of_too_many_positions_each_control_keeps_fewer_and_where_it_stands(given):
+def test_positions_that_are_too_many_are_spread_and_include_the_current(given):
+    (steps,) = positions({"step": IntSlider(3000, 0, 4999)}, {"step": None}).values()
+    assert len(steps) == 60 and {0, 3000, 4999} <= set(steps)
+    assert np.diff(steps).max() < 2.1 * 4999 / 59  # 3000 was moved in
     controls = made(given, "timeline")._controls
     wanted = {"bandwidth": range(1, 31), "latency": range(1, 31), "workers": [2, 4, 16]}
     found = positions(controls, wanted)
@@ -342,11 +293,24 @@ def test_of_too_many_positions_each_control_keeps_fewer_and_where_it_stands(give
     for name, each in found.items():
         assert any(value == pytest.approx(controls[name].value) for value in each), name
         assert each == sorted(each)
-
-
-def test_of_more_boxes_than_fit_the_last_stay_as_they_are(given):
     boxes = {f"option-{i}": Checkbox(True, description=str(i)) for i in range(9)}
     assert list(positions(boxes, dict.fromkeys(boxes))) == [f"option-{i}" for i in range(5)]
+
+
+def test_a_static_page_shows_the_best_setting_of_another_framework(given):
+    explorer = made(given, "fusion")
+    found = read(explorer.static({"policy": ["PyTorch DDP", "optimum"]}))["cells"]
+    for cell, policy in zip(found, ["as it is", "PyTorch DDP", "optimum"], strict=True):
+        explorer.restore({"policy": policy})
+        assert [cell[3], cell[2]] == [*shown(explorer)[1:]]
+
+
+def test_a_place_that_cannot_be_shown_says_why(given):
+    explorer = made(given, "run")
+    found = read(explorer.static({"shown": [(0.0, 100.0), (50.0, 50.0)]}))["cells"]
+    assert found[0][4] == "" and "low < high" in found[1][4]
+    explorer.restore({"shown": (50.0, 50.0)})
+    refusal(lambda: explorer.static({"rank": None}), "static")
 
 
 def test_a_page_finds_an_explorer_by_its_model(given):
@@ -371,49 +335,29 @@ def test_numbers_have_three_digits_and_no_exponent(value, text):
 NAMES = [HOSTILE, "\u202e</script>{0}%s'\"\n\\'); raise SystemExit #"]
 
 
-def values_of(explorer) -> str:
-    """All HTML that the explorer hands to a page."""
-    names = ("below", "status", "code", "copy")
-    return "".join(control(explorer, name).value for name in names)
-
-
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["run", "fit", "fusion", "what-if"])
-def test_hostile_names_are_text_everywhere(given, kind, name, write_trace):
-    made_of = {
-        "run": lambda: (
-            explore_run,
-            {"run": load_run(write_trace(two_steps(name), distributedInfo={"rank": 0}))},
-        ),
-        "fit": lambda: (explore_fit, {"measurements": {name: timed(), "far": timed(most=12)}}),
-        "fusion": lambda: (
+def test_hostile_names_are_text_everywhere(name, write_trace):
+    run = load_run(write_trace(two_steps(name), distributedInfo={"rank": 0}))
+    scenario = ten_gradients()
+    scenario = replace(scenario, gradients=scenario.gradients.assign(name=[name] * 10))
+    explorers = [
+        (explore_run, {"run": run}),
+        (explore_fit, {"measurements": {name: timed(), "far": timed(most=12)}}),
+        (explore_whatif, {"scenario": scenario, "optimisations": {name: HalfPrecision()}}),
+        (
             lambda given: explore_fusion(given, frameworks={name: DDPBuckets()}),
-            {"scenario": ten_gradients()},
+            {"scenario": scenario},
         ),
-        "what-if": lambda: (
-            explore_whatif,
-            {"scenario": ten_gradients(), "optimisations": {name: HalfPrecision()}},
-        ),
-    }[kind]()
-    explorer = made({kind: made_of}, kind)
-    if kind == "fusion":
-        control(explorer, "policy").value = name
-    assert "not done" not in status(explorer)
-    for text in (values_of(explorer), explorer.static({}).html.split("</style>")[1]):
-        text = text.replace("<script type=", "").replace("<script>\n(root", "")
-        assert "<script" not in text and "onerror=alert" not in unescape_tags(text)
-    exec(explorer.code(), dict(made_of[1]))
-
-
-def unescape_tags(text: str) -> str:
-    """The tags of a piece of HTML, without what stands between them."""
-    return "".join(part.split(">")[0] for part in text.split("<")[1:])
-
-
-def test_hostile_gradients_are_text_in_every_explorer_of_a_scenario():
-    given = ten_gradients()
-    named = replace(given, gradients=given.gradients.assign(name=[HOSTILE] * 10))
-    for explore in (explore_timeline, explore_scaling, explore_steps, explore_fusion):
-        explorer = explore(named)
-        assert "<script" not in values_of(explorer)
-        exec(explorer.code(), {"scenario": named})
+        *((each, {"scenario": scenario}) for each in (explore_scaling, explore_steps)),
+    ]
+    for explore, given in explorers:
+        explorer = explore(*given.values())
+        if "policy" in explorer.state():
+            control(explorer, "policy").value = name
+        assert "not done" not in status(explorer)
+        parts = "".join(control(explorer, n).value for n in ("below", "status", "code", "copy"))
+        for text in (parts, explorer.static({}).html.split("</style>")[1]):
+            text = text.replace("<script type=", "").replace("<script>\n(root", "")
+            tags = "".join(part.split(">")[0] for part in text.split("<")[1:])
+            assert "<script" not in text and "onerror=alert" not in tags
+        exec(explorer.code(), dict(given))

@@ -94,13 +94,15 @@ def test_an_equation_that_cannot_be_set_is_shown_as_it_was_written(latex):
     assert BeautifulSoup(rendered(latex), "html.parser").text.strip()
 
 
-def test_every_image_has_words_for_those_who_do_not_see_it(made):
+def test_every_image_has_words_and_no_path_of_this_machine_shows(made):
     for name in ("own.html", "index.html"):
         images = soup(made / name).find_all("img")
         assert len(images) >= 2
         for image in images:
             assert len(image["alt"]) > 20 and "No description" not in image["alt"]
-    assert "size (MiB)" in soup(made / "own.html").find("img")["alt"]
+    page = (made / "own.html").read_text(encoding="utf-8")
+    assert "size (MiB)" in page and "0 to 3" in soup(made / "own.html").find("img")["alt"]
+    assert str(made) not in page and "FIGURES = None" in soup(made / "own.html").text
 
 
 def test_the_gallery_shows_question_answer_and_saved_figure_with_its_files(made):
@@ -115,15 +117,6 @@ def test_the_gallery_shows_question_answer_and_saved_figure_with_its_files(made)
     assert {"figures/own/line.pdf", "figures/own/line.svg", "figures/own/line.csv",
             "figures/own/line.receipt.json"} <= set(links)  # fmt: skip
     assert all((made / link).is_file() for link in links)
-
-
-def test_parameters_are_those_given_and_no_path_of_this_machine_shows(made):
-    page = (made / "own.html").read_text(encoding="utf-8")
-    assert "0 to 3" in soup(made / "own.html").find("img")["alt"]
-    assert str(made) not in page and "FIGURES = None" in soup(made / "own.html").text
-
-
-def test_saved_figures_are_as_wide_as_a_column_with_their_fonts(made):
     widths = {venue.width_in(1 + i) for venue in VENUES.values() for i in range(len(venue.widths))}
     assert pdf_faults(made / "figures" / "own" / "line.pdf", widths) == []
 

@@ -1,10 +1,10 @@
 """How long a widget takes from a slider's move to the new picture, for `make bench`.
 
-Every widget is moved at random, all of its controls alike, and timed from the move until the
-picture stands: what the kernel does, without the page. Beside it stands the time of an empty
-figure's PNG in the same run, below which no picture can be. Memory is what the process holds after
-the moves over what it held once all controls had been moved a few times. Exits 1 where a widget is
-slower or grows. On a machine that does other things, `--cpu` judges the time of this process alone.
+Every control of every widget is moved at random, and timed until the picture is there: what the
+kernel does, without the page. No picture can be faster than the PNG of an empty figure, shown for
+comparison. Memory is what the process holds after the moves over what it held once all controls
+had been moved a few times. Exits 1 if a widget is slower than required or grows. `--cpu` judges
+the time of this process alone, on a machine that does other things.
 """
 
 import argparse
@@ -46,14 +46,11 @@ MEDIAN_MS, P95_MS, GROWN_MB = 100.0, 200.0, 10.0  # required
 SETTLED = 150  # moves after which what is kept of the latest settings is full
 
 
-def v100(model: str = "resnet50", cut: int = 1) -> Scenario:
-    """Return a model as traced on one V100, on 32 of them; each gradient in `cut` of its size."""
+def v100() -> Scenario:
+    """Return ResNet-50 as traced on one V100, on 32 of them."""
     rows = pd.read_csv(ROOT / "data/published/v100_backward_trace.csv", comment="#")
-    rows = rows[rows["model"] == model].reset_index(drop=True)
+    rows = rows[rows["model"] == "resnet50"].reset_index(drop=True)
     table = rows.assign(name=rows["index"].astype(str))[["name", "nbytes", "ready_s"]]
-    table = table.loc[table.index.repeat(cut)].reset_index(drop=True)
-    table["nbytes"] = (table["nbytes"] // cut).clip(lower=1)
-    table["ready_s"] = np.interp(np.arange(len(table)), np.arange(0, len(table), cut), rows.ready_s)
     times = rows["one_worker_s"].iloc[0], rows["ready_s"].max()
     return Scenario(table, *times, 32, ring().model, DDPBuckets())
 
@@ -70,11 +67,9 @@ def sweeps() -> dict:
     return {label: read_measurements(folder / name) for label, name in files.items()}
 
 
-def explorers(cut: int = 1, run: Path = ROOT / "data/runs/resnet50-cpu-2", n_sizes: int = 0):
-    """Yield every widget's name and a call that makes it; by default of ordinary size."""
-    scenario, tables = v100(cut=cut), sweeps()
-    if n_sizes:
-        tables |= {"many": many_timings(n_sizes)}
+def explorers():
+    """Yield every widget's name and a call that makes it."""
+    scenario, tables = v100(), sweeps()
     tried = {
         "overlap": whatif.Overlap(),
         "adaptive fusion": whatif.AdaptiveFusion(),
@@ -85,25 +80,15 @@ def explorers(cut: int = 1, run: Path = ROOT / "data/runs/resnet50-cpu-2", n_siz
     yield "timeline", lambda: explore_timeline(scenario)
     yield "scaling", lambda: explore_scaling(scenario)
     yield "steps", lambda: explore_steps(scenario)
-    yield "run", lambda: explore_run(load_run(run))
+    yield "run", lambda: explore_run(load_run(ROOT / "data/runs/resnet50-cpu-2"))
     yield "fit", lambda: explore_fit(tables)
     yield "fusion", lambda: explore_fusion(scenario)
     plain = replace(scenario, fusion=PerTensor(), overlap=False)
     yield "what-if", lambda: explore_whatif(plain, tried)
 
 
-def many_timings(n: int) -> pd.DataFrame:
-    """Return n timings of the fitted ring with 3 % of noise, over sizes and workers."""
-    rng = np.random.default_rng(20220425)
-    workers = rng.choice([4, 8, 16, 32], n)
-    nbytes = (2 ** rng.uniform(10, 30, n)).round().astype("int64")
-    seconds = ring().model(nbytes, workers) * rng.lognormal(0, 0.03, n)
-    table = pd.DataFrame({"op": "all_reduce", "n_workers": workers, "n_nodes": workers // 4})
-    return table.assign(nbytes=nbytes, seconds=seconds)
-
-
 def move(control, rng: random.Random):
-    """Move a control somewhere else in its range, as a hand might."""
+    """Move a control somewhere in its range, as a hand might."""
     if isinstance(control, Checkbox):
         control.value = not control.value
     elif isinstance(control, SelectionRangeSlider):
@@ -117,7 +102,7 @@ def move(control, rng: random.Random):
     elif isinstance(control, IntSlider):
         control.value = rng.randint(control.min, control.max)
     else:
-        raise ValueError(f"no move known of {type(control).__name__}")
+        raise ValueError(f"control: expected one that can be moved, got {type(control).__name__}")
 
 
 def moved(explorer, n: int, rng: random.Random, clock=time.perf_counter):
@@ -137,20 +122,20 @@ def _places(control):
 
 
 def figures_alive() -> int:
-    """Return how many figures there are once garbage is collected."""
+    """Return how many figures exist after a garbage collection."""
     gc.collect()
     return sum(isinstance(each, Figure) for each in gc.get_objects())
 
 
 def held_mb() -> float:
-    """Return the memory of this process in MB, garbage collected."""
+    """Return the memory of this process in MB after a garbage collection."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
 
 def both() -> np.ndarray:
-    """Return the time by both clocks: that on the wall, and this process's own."""
+    """Return the time by two clocks: wall time, and CPU time of this process."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
@@ -169,7 +154,7 @@ def empty_ms() -> float:
 
 
 def timed(make, n: int, cpu: bool, reference_ms: float) -> tuple[str, bool]:
-    """Return a line of the table, and whether the widget is as quick and as small as required."""
+    """Return a line of the table, and whether the widget is as fast and as small as required."""
     rng = random.Random(20220425)
     start = time.perf_counter()
     explorer, first_s = make(), time.perf_counter() - start
@@ -185,10 +170,10 @@ def timed(make, n: int, cpu: bool, reference_ms: float) -> tuple[str, bool]:
     median, p95 = np.median(judged), np.quantile(judged, 0.95)
     met = median < MEDIAN_MS and p95 < P95_MS and grown < GROWN_MB and left <= 0
     slowest = max(by, key=lambda name: np.quantile(by[name], 0.95))
-    told = "{:6.0f} {:6.0f} {:6.0f}".format
+    three = "{:6.0f} {:6.0f} {:6.0f}".format
     line = (
-        f"{1e3 * first_s:6.0f}  {told(np.median(wall), np.quantile(wall, 0.95), wall.max())}  "
-        f"{told(np.median(own), np.quantile(own, 0.95), own.max())}  "
+        f"{1e3 * first_s:6.0f}  {three(np.median(wall), np.quantile(wall, 0.95), wall.max())}  "
+        f"{three(np.median(own), np.quantile(own, 0.95), own.max())}  "
         f"{np.median(wall) / reference_ms:5.1f}  {grown:+6.1f} {left:4d}  "
         f"{'MET' if met else 'NOT MET'}  slowest: {slowest} {np.quantile(by[slowest], 0.95):.0f}"
     )
@@ -197,22 +182,18 @@ def timed(make, n: int, cpu: bool, reference_ms: float) -> tuple[str, bool]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="100 moves a widget, not 500")
+    parser.add_argument("--quick", action="store_true", help="100 moves per widget, not 500")
     parser.add_argument("--cpu", action="store_true", help="judge the time of this process alone")
-    parser.add_argument("--large", action="store_true", help="1,000 gradients, 1,000 timings")
-    parser.add_argument("--run", type=Path, help="a recorded run in place of the sample")
     parser.add_argument("--only", nargs="*", help="widgets, such as fit")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    sizes = {"cut": 7, "n_sizes": 1000} if options.large else {}
-    sizes |= {"run": options.run} if options.run else {}
     reference_ms = empty_ms()
     print(f"required: median < {MEDIAN_MS:g} ms, 95 of 100 < {P95_MS:g} ms, no growth; an empty "
           f"figure takes {reference_ms:.0f} ms")  # fmt: skip
     print(f"{'ms':<10} {'first':>6}  {'median':>6} {'p95':>6} {'max':>6}  {'CPU':>6} {'p95':>6} "
           f"{'max':>6}  {'empty':>5}  {'MB':>6} {'left':>4}")  # fmt: skip
     all_met = True
-    for name, make in explorers(**sizes):
+    for name, make in explorers():
         if options.only and name not in options.only:
             continue
         line, met = timed(make, 100 if options.quick else 500, options.cpu, reference_ms)

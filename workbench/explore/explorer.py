@@ -25,10 +25,15 @@ from .pictures import Picture, cell_of, figure_of, png_of, swept
 from .positions import axis, differs, extent, in_words, positions, put
 from .static import Static, static_page
 
-CONTROL = {"style": {"description_width": "11em"}, "layout": {"width": "40em"}}
+_LOOK = {"style": {"description_width": "11em"}, "layout": {"width": "40em"}}
 _NOTES = 3  # warnings shown per move: a font warns of each letter it lacks
 _LIVE: "WeakValueDictionary[str, Explorer]" = WeakValueDictionary()
 _ONE_AT_A_TIME = RLock()  # moves share Matplotlib's settings, and controls that follow others
+
+
+def labelled(kind: type, description: str, tooltip: str, **how):
+    """Return a control of a kind, such as Dropdown, that looks like the others."""
+    return kind(description=description, tooltip=tooltip, **_LOOK, **how)
 
 
 class Explorer(VBox):
@@ -220,11 +225,8 @@ class Explorer(VBox):
         return self._redraw()
 
     def _present(self, values: Mapping | None = None) -> Picture:
-        values = self.state() if values is None else values
+        values = self.placed(self.state() if values is None else values)
         return self.picture(values, self.moved(values))
-
-    def _at(self, values: dict) -> Picture:
-        return self._present(self.placed(values))
 
     def _buttons(self) -> list:
         export = self._button("export", "Save figure", "download", self._save)
@@ -244,7 +246,7 @@ class Explorer(VBox):
         _check_names("static", wanted, self._controls)
         places = positions(self._controls, wanted)
         grid = (dict(zip(places, at, strict=True)) for at in itertools.product(*places.values()))
-        cells = [cell_of(partial(self._at, self.state() | at), self._paper) for at in grid]
+        cells = [cell_of(partial(self._present, self.state() | at), self._paper) for at in grid]
         if all(cell.why for cell in cells):
             raise ValueError(f"static: no position can be shown. {cells[0].why}")
         axes = [axis(self._controls[name], each) for name, each in places.items()]

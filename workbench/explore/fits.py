@@ -17,7 +17,7 @@ from ..figures.style import binary, size_axis
 from ..fits import Fit, curves, fit_collective, residuals
 from ..fits.diagnostics import left_out
 from .code import call
-from .explorer import CONTROL, Explorer
+from .explorer import Explorer, labelled
 from .pictures import Picture, center_legend
 from .positions import in_digits
 
@@ -106,19 +106,19 @@ class FitExplorer(Explorer):
     def __init__(self, tables: dict, kind: str, kinds: dict, op: str, target: tuple, several: bool):
         self._tables, self._kinds, self._op, self._several = tables, kinds, op, several
         if len(tables) > 1:
-            self.follows = {"sizes": "as they stand, of other data all"}
+            self.follows = {"sizes": "unchanged, or all for other data"}
         if not set(kinds.values()) <= set(COST_KINDS.values()):
             self.given = "measurements and kinds, as they were given to the explorer"
         self._fitted = lru_cache(maxsize=64)(self._fit)
         controls = {
-            name: Dropdown(options=list(each), description=name, tooltip=_TOOLTIPS[name], **CONTROL)
+            name: labelled(Dropdown, name, _TOOLTIPS[name], options=list(each))
             for name, each in {"data": tables, "kind": kinds, **_HOW}.items()
         }
         controls["kind"].value = kind
         edges = self._edges(next(iter(tables)))
-        controls["sizes"] = SelectionRangeSlider(
-            options=edges, index=(0, len(edges) - 1), description="sizes",
-            tooltip=_TOOLTIPS["sizes"], continuous_update=False, **CONTROL,
+        controls["sizes"] = labelled(
+            SelectionRangeSlider, "sizes", _TOOLTIPS["sizes"],
+            options=edges, index=(0, len(edges) - 1), continuous_update=False,
         )  # fmt: skip
         super().__init__(controls, *target)
 

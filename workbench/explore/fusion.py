@@ -19,7 +19,7 @@ from ..timeline import Prediction, Scenario, predict
 from ..timeline.scenario import check_scenario
 from ..whatif import loss_curve, optimal
 from .code import call
-from .explorer import CONTROL, Explorer
+from .explorer import Explorer, labelled
 from .pictures import Picture, center_legend
 from .positions import differs, in_digits
 from .scenarios import SLIDER_LABELS, TOOLTIPS, WORKERS, in_code, link_at, moved_to, recorded
@@ -68,24 +68,19 @@ class FusionExplorer(Explorer):
     ratio = 1.2
     late = ("setting",)
     grid = {"policy": None, "bandwidth": (1.0, 100.0), "workers": (8, 128)}
-    follows = {"setting": "as it stands, of another framework the best"}
+    follows = {"setting": "unchanged, or the best for another framework"}
 
     def __init__(self, scenario: Scenario, frameworks: dict, target: tuple):
         self._start, self._frameworks = scenario, dict(frameworks)
         self._curve = lru_cache(maxsize=64)(self._computed)
         self._best = lru_cache(maxsize=64)(lambda place: predict(optimal(self._base(dict(place)))))
-        policies = [AS_IT_IS, *frameworks, OPTIMUM]
         settings = variations(scenario.gradients, next(iter(frameworks.values())))
+        settings = _options({each.value for each in settings})
+        policies = [AS_IT_IS, *frameworks, OPTIMUM]
+        tooltip = "size of a message in the framework's unit: MiB; for DeepSpeed elements"
         controls = {
-            "policy": Dropdown(
-                options=policies, description="fusion", tooltip="whose fusion is shown", **CONTROL
-            ),
-            "setting": SelectionSlider(
-                options=_options({each.value for each in settings}),
-                description="setting",
-                tooltip="size of a message in the framework's unit: MiB; for DeepSpeed elements",
-                **CONTROL,
-            ),
+            "policy": labelled(Dropdown, "fusion", "whose fusion is shown", options=policies),
+            "setting": labelled(SelectionSlider, "setting", tooltip, options=settings),
         }
         controls |= {name: _slider(name, _LINK, at) for name, at in link_at(scenario).items()}
         controls["workers"] = _slider("workers", WORKERS, int(scenario.n_workers))
@@ -189,8 +184,8 @@ def _best(curve: pd.DataFrame) -> pd.Series:
 def _slider(name: str, values, start) -> SelectionSlider:
     """Return a slider through round values and the start, which keeps its last bit."""
     options = _options({start, *(value for value in values if differs(value, start))})
-    return SelectionSlider(options=options, value=start, description=SLIDER_LABELS.get(name, name),
-                           tooltip=TOOLTIPS[name], **CONTROL)  # fmt: skip
+    label, tooltip = SLIDER_LABELS.get(name, name), TOOLTIPS[name]
+    return labelled(SelectionSlider, label, tooltip, options=options, value=start)
 
 
 def _options(values: set) -> list[tuple[str, float]]:

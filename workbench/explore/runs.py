@@ -13,11 +13,17 @@ from ..figures.runs import LABELS
 from ..figures.style import short
 from ..traces import Lanes, iterations, lanes
 from .code import call, on_one_axes
-from .explorer import CONTROL, Explorer
+from .explorer import Explorer, labelled
 from .pictures import Picture, on_axes
 from .positions import in_digits
 
 ALL = "all"
+_TOOLTIPS = {
+    "rank": "the worker that is shown",
+    "iteration": "the iteration of that worker",
+    "stream": "where work ran: everywhere, or in one of them",
+    "shown": "the part of the iteration that is shown, in % of its time",
+}
 _TABLE = "line-height: 1.3; text-align: left; border-spacing: 1em 0; border-collapse: separate"
 
 
@@ -55,23 +61,18 @@ class RunExplorer(Explorer):
         self._lanes = lru_cache(maxsize=32)(
             lambda rank, iteration: lanes(events, self._numbers[rank], iteration)
         )
-        ranks = list(self._numbers)
+        first = next(iter(self._numbers))
         controls = {
-            "rank": _choice(ranks, "rank", "the worker that is shown"),
-            "iteration": _choice(
-                self._iterations[ranks[0]], "iteration", "the iteration of that worker"
+            "rank": labelled(Dropdown, "rank", _TOOLTIPS["rank"], options=list(self._numbers)),
+            "iteration": labelled(
+                Dropdown, "iteration", _TOOLTIPS["iteration"], options=self._iterations[first]
             ),
-            "stream": _choice(
-                [ALL], "stream or thread", "where work ran: everywhere, or in one of them"
+            "stream": labelled(Dropdown, "stream or thread", _TOOLTIPS["stream"], options=[ALL]),
+            "shown": labelled(
+                FloatRangeSlider, "shown (% of its time)", _TOOLTIPS["shown"],
+                value=(0.0, 100.0), readout_format=".1f",
             ),
-            "shown": FloatRangeSlider(
-                value=(0.0, 100.0),
-                description="shown (% of its time)",
-                tooltip="the part of the iteration that is shown, in % of its time",
-                readout_format=".1f",
-                **CONTROL,
-            ),
-        }
+        }  # fmt: skip
         super().__init__(controls, *target)
 
     def follow(self, moved: set):
@@ -122,10 +123,6 @@ class RunExplorer(Explorer):
 low, high = ({low!r} / 100 * seen.duration_s, {high!r} / 100 * seen.duration_s)
 table = seen.spans[(seen.spans["end_s"] > low) & (seen.spans["start_s"] < high)]
 {on_one_axes("draw_run(ax, seen, zoom=(low, high))")}"""
-
-
-def _choice(options: list, description: str, tooltip: str) -> Dropdown:
-    return Dropdown(options=options, description=description, tooltip=tooltip, **CONTROL)
 
 
 def _offer(control: Dropdown, options: list):

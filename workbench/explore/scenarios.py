@@ -14,7 +14,7 @@ from ..fusion import DDPBuckets, OneMessage, PerTensor
 from ..timeline import Prediction, Scenario
 from ..timeline.scenario import check_scenario
 from .code import call
-from .explorer import CONTROL, Explorer
+from .explorer import Explorer, labelled
 from .pictures import Picture
 from .positions import in_digits
 
@@ -32,7 +32,7 @@ SLIDER_LABELS = {
     "latency": "latency (us a hop)",
     "bucket": "bucket size (MiB)",
 }
-_MOST_GBIT = 1000.0  # where the slider of an unbounded bandwidth stands
+_MOST_GBIT = 1000.0  # position of the slider for an unbounded bandwidth
 _STEP = 0.05  # decades: one step of a logarithmic slider is 12 %
 
 
@@ -135,15 +135,15 @@ def _controls(scenario: Scenario) -> dict:
     policies = _policies(scenario, None)
     workers = sorted({*WORKERS, int(scenario.n_workers)})
     chosen = next(label for label, policy in policies.items() if policy == scenario.fusion)
-    bucket = _log_slider("bucket", _buckets(scenario).cap_bytes / MIB, 0.25, 256)
     controls = {name: _log_slider(name, at, 0.1, 1000) for name, at in link_at(scenario).items()}
-    return controls | {
-        "bucket": bucket,
-        "workers": SelectionSlider(options=workers, value=int(scenario.n_workers),
-                                   description="workers", tooltip=TOOLTIPS["workers"], **CONTROL),
-        "fusion": Dropdown(options=list(policies), value=chosen, description="fusion",
-                           tooltip=TOOLTIPS["fusion"], **CONTROL),
-    }  # fmt: skip
+    controls["bucket"] = _log_slider("bucket", _buckets(scenario).cap_bytes / MIB, 0.25, 256)
+    choices = {
+        "workers": (SelectionSlider, workers, int(scenario.n_workers)),
+        "fusion": (Dropdown, list(policies), chosen),
+    }
+    for name, (kind, options, at) in choices.items():
+        controls[name] = labelled(kind, name, TOOLTIPS[name], options=options, value=at)
+    return controls
 
 
 def link_at(scenario: Scenario) -> dict:
@@ -166,9 +166,10 @@ def _log_slider(name: str, value: float, low: float, high: float) -> FloatLogSli
     down, up = (
         max(0, math.ceil(math.log10(ratio) / _STEP)) for ratio in (value / low, high / value)
     )
-    return FloatLogSlider(value, min=place - down * _STEP, max=place + up * _STEP, step=_STEP,
-                          readout_format=".3r", description=SLIDER_LABELS[name],
-                          tooltip=TOOLTIPS[name], **CONTROL)  # fmt: skip
+    return labelled(
+        FloatLogSlider, SLIDER_LABELS[name], TOOLTIPS[name], value=value, step=_STEP,
+        min=place - down * _STEP, max=place + up * _STEP, readout_format=".3r",
+    )  # fmt: skip
 
 
 def _buckets(scenario: Scenario) -> DDPBuckets:

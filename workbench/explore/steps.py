@@ -12,7 +12,7 @@ from ..base.units import counted, format_seconds
 from ..figures import draw_step
 from ..timeline import Prediction, Scenario, predict
 from .code import on_one_axes
-from .explorer import CONTROL
+from .explorer import labelled
 from .pictures import Picture, on_axes
 from .scenarios import ScenarioExplorer, in_one_line, recorded
 
@@ -41,7 +41,7 @@ class StepExplorer(ScenarioExplorer):
 
     def __init__(self, scenario: Scenario, name: str, folder, inputs):
         tooltip = "the messages up to this one, counted from 0 in the order they are sent"
-        step = IntSlider(0, 0, 0, description="up to message", tooltip=tooltip, **CONTROL)
+        step = labelled(IntSlider, "up to message", tooltip, value=0, min=0, max=0)
         self._predict = lru_cache(maxsize=8)(predict)
         super().__init__(scenario, self._picture_of, name, folder, inputs, step=step)
 

@@ -17,7 +17,7 @@ from ..timeline import Scenario
 from ..timeline.scenario import check_scenario
 from ..whatif import Together, ablate, compare, headroom
 from .code import on_one_axes
-from .explorer import CONTROL, Explorer
+from .explorer import Explorer, labelled
 from .pictures import Picture
 from .scenarios import recorded
 
@@ -67,11 +67,10 @@ class WhatIfExplorer(Explorer):
         self._place, self.ratio = _place(list(optimisations), height), height / 3.33
         tooltip = "switch it on or off; what is switched on last is added last"
         controls = {
-            name: Checkbox(True, description=short(label, _SHOWN), tooltip=tooltip, **CONTROL)
+            name: labelled(Checkbox, short(label, _SHOWN), tooltip, value=True)
             for name, label in self._labels.items()
         }
-        tooltip = "how gains are counted"
-        controls["view"] = Dropdown(options=VIEWS, description="gains", tooltip=tooltip, **CONTROL)
+        controls["view"] = labelled(Dropdown, "gains", "how gains are counted", options=VIEWS)
         super().__init__(controls, *target)
 
     def state(self) -> dict:
@@ -114,12 +113,10 @@ class WhatIfExplorer(Explorer):
             at = {label: f"list(optimisations)[{i}]" for i, label in enumerate(labels)}
             names = [repr(each) if isinstance(each, str) else at[each] for each in order]
             chosen = f"{{label: optimisations[label] for label in ({', '.join(names)},)}}"
-        compared = {
-            VIEWS[0]: "ablate(scenario, chosen)",
-            VIEWS[1]: 'ablate(scenario, chosen, "shapley")',
-            VIEWS[2]: "compare(scenario, chosen)",
-        }[view]
-        bounds = ", headroom(scenario)" if view == VIEWS[2] else ""
+        order, bounds = {VIEWS[1]: ', "shapley"'}.get(view, ""), ""
+        compared = f"ablate(scenario, chosen{order})"
+        if view == VIEWS[2]:
+            compared, bounds = "compare(scenario, chosen)", ", headroom(scenario)"
         return f"""chosen = {chosen}
 optimisation = Together(tuple(chosen.values()))
 table = {compared}

@@ -113,7 +113,8 @@ def write_pages(
 def _executed(path: Path, saved: Path, parameters: dict) -> nbformat.NotebookNode:
     """Return the notebook with its outputs, with explorers in their static form."""
     put = Path(os.path.relpath(saved, path.resolve().parent)).as_posix()
-    if _takes_figures(nbformat.read(path, as_version=4)):
+    cells = _tagged(nbformat.read(path, as_version=4), "parameters")
+    if any(re.search(r"^FIGURES\s*=", cell.source, re.M) for cell in cells):
         parameters = {"FIGURES": put} | parameters
     notebook = execute(path, parameters=parameters, before=BEFORE, after=_question)
     answers = notebook.metadata.pop("answers")
@@ -126,18 +127,13 @@ def _executed(path: Path, saved: Path, parameters: dict) -> nbformat.NotebookNod
     return _without(notebook, f"FIGURES = {json.dumps(put)}")
 
 
-def _takes_figures(notebook: nbformat.NotebookNode) -> bool:
-    cells = [cell for cell in notebook.cells if _has_tag(cell, "parameters")]
-    return any(re.search(r"^FIGURES\s*=", cell.source, re.M) for cell in cells)
-
-
-def _has_tag(cell: nbformat.NotebookNode, tag: str) -> bool:
-    return tag in cell.metadata.get("tags", ())
+def _tagged(notebook: nbformat.NotebookNode, tag: str) -> list:
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", ())]
 
 
 def _without(notebook: nbformat.NotebookNode, line: str) -> nbformat.NotebookNode:
     """Return the notebook without a line of the added cell, which names the folder of pages."""
-    for cell in [cell for cell in notebook.cells if _has_tag(cell, "injected-parameters")]:
+    for cell in _tagged(notebook, "injected-parameters"):
         cell.source = cell.source.replace(line, "").strip()
         if cell.source == "# Parameters":
             notebook.cells.remove(cell)
@@ -162,8 +158,8 @@ def _page(notebook: nbformat.NotebookNode, path: Path, saved: Path, began: float
     opening = BeautifulSoup(rendered(first, exclude_anchor_links=True), "html.parser")
     question = opening.h1.decode_contents() if opening.h1 else escape(path.stem)
     answer = opening.p.decode_contents() if opening.p else ""
-    receipts = sorted(saved.glob("*.receipt.json"), key=_saved_at)
-    figures = [_saved(receipt, folder) for receipt in receipts if _saved_at(receipt) >= began]
+    receipts = sorted((path.stat().st_mtime, path) for path in saved.glob("*.receipt.json"))
+    figures = [_saved(receipt, folder) for saved_at, receipt in receipts if saved_at >= began]
     image, alt = (figures[0].image, figures[0].alt) if figures else _first_shown(notebook)
     return Page(path.stem, question, answer, image, alt, figures)
 
@@ -174,10 +170,6 @@ def _first_shown(notebook: nbformat.NotebookNode) -> tuple[str, str]:
             alt = output.metadata.get("image/png", {}).get("alt", "")
             return f"data:image/png;base64,{output.data['image/png'].strip()}", alt
     return "", ""
-
-
-def _saved_at(receipt: Path) -> float:
-    return receipt.stat().st_mtime
 
 
 def _saved(receipt: Path, folder: Path) -> Saved:

@@ -61,7 +61,9 @@ def rebuild(
     FileNotFoundError : no receipt at the path, a missing input, no checkout and no `notebooks`
     """
     receipt, folder = _read(receipt)
-    notebook = _notebook(receipt, Path(notebooks or from_checkout("notebooks", "pass notebooks=")))
+    notebook = _notebook(
+        receipt, Path(notebooks or from_checkout("notebooks", "pass notebooks=FOLDER"))
+    )
     parameters = _parameters(receipt, places)
     _refuse_missing(receipt, places)
     with tempfile.TemporaryDirectory(prefix="rebuilt") as made:
@@ -200,8 +202,7 @@ def _inputs(before: Mapping, after: Mapping):
 def _columns(receipt: dict, folder: Path | None, made: Path, tolerance: float):
     csv = f"{receipt['figure']}.csv"
     if folder is None or not (folder / csv).is_file():
-        moved = receipt["written"].get(csv) != sha256(made / csv)
-        yield _row("file", csv, moved, "other bytes" if moved else "same bytes")
+        yield _bytes(csv, receipt["written"].get(csv) == sha256(made / csv))
         return
     before, after = pd.read_csv(folder / csv), pd.read_csv(made / csv)
     for name in dict.fromkeys([*before, *after]):
@@ -239,15 +240,17 @@ def _files(receipt: dict, folder: Path | None, made: Path):
     for name, digest in receipt["written"].items():
         if not name.endswith((".pdf", ".svg")):
             continue
-        now = made / name
-        if sha256(now) == digest:
-            yield _row("file", name, False, "same bytes")
-        elif folder is None or not (folder / name).is_file():
-            yield _row("file", name, True, "other bytes")
-        elif _drawing(folder / name) == _drawing(now):
+        same = sha256(made / name) == digest
+        if same or folder is None or not (folder / name).is_file():
+            yield _bytes(name, same)
+        elif _drawing(folder / name) == _drawing(made / name):
             yield _row("file", name, False, "same drawing, the receipt in it differs")
         else:
             yield _row("file", name, True, "another drawing")
+
+
+def _bytes(name: str, same: bool) -> tuple:
+    return _row("file", name, not same, "same bytes" if same else "other bytes")
 
 
 def _drawing(path: Path) -> bytes:
