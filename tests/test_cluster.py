@@ -1,4 +1,4 @@
-"""A Dask client takes the same work as any executor, whoever started its workers."""
+"""A Dask client does the same work as any executor."""
 
 import contextlib
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import pandas as pd
 import pytest
+from test_timeline import scenario
 from test_traces import WORK, of_rank
 
 from workbench.fusion import DDPBuckets, PerTensor
@@ -13,7 +14,6 @@ from workbench.timeline import sweep
 from workbench.traces import load_run
 
 distributed = pytest.importorskip("distributed")
-ALONE = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def started(*arguments):
 
 
 @contextlib.contextmanager
-def scheduler(folder):
+def address(folder):
     """Yield the address of a scheduler that runs by itself, as does its worker."""
     file = folder / "scheduler.json"
     at = ("--scheduler-file", str(file))
@@ -41,30 +41,23 @@ def scheduler(folder):
         yield client.scheduler.address
 
 
-@pytest.fixture(scope="module", params=["LocalCluster", "address"])
-def executor(request, tmp_path_factory):
-    with contextlib.ExitStack() as stack:
-        if request.param == "address":
-            cluster = stack.enter_context(scheduler(tmp_path_factory.mktemp("dask")))
-        else:
-            cluster = stack.enter_context(distributed.LocalCluster(host="127.0.0.1", **ALONE))
-        yield stack.enter_context(distributed.Client(cluster)).get_executor()
+def in_this_process(folder):
+    return distributed.LocalCluster(
+        n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None
+    )
 
 
-@pytest.mark.slow
-def test_ranks_load_on_a_cluster_as_they_do_here(write_trace, executor):
+@pytest.mark.parametrize("cluster", [in_this_process, pytest.param(address, marks=pytest.mark.all)])
+def test_ranks_and_sweeps_on_a_cluster_are_as_they_are_here(write_trace, tmp_path, cluster):
     for rank in range(4):
         path = write_trace(WORK, f"run/{rank}.json", **of_rank(rank, 4))
-    run, here = load_run(path.parent, executor=executor), load_run(path.parent)
+    here, grid = (
+        load_run(path.parent),
+        {"n_workers": [1, 16], "fusion": [PerTensor(), DDPBuckets()]},
+    )
+    with cluster(tmp_path) as at, distributed.Client(at) as client:
+        run = load_run(path.parent, executor=client.get_executor())
+        swept = sweep(scenario(), executor=client.get_executor(), **grid)
     pd.testing.assert_frame_equal(run.events, here.events)
     pd.testing.assert_frame_equal(run.ledger, here.ledger)
-
-
-@pytest.mark.slow
-def test_a_sweep_runs_on_a_cluster_as_it_does_here(executor):
-    from test_timeline import scenario
-
-    grid = {"n_workers": [1, 4, 16], "fusion": [PerTensor(), DDPBuckets()]}
-    pd.testing.assert_frame_equal(
-        sweep(scenario(), executor=executor, **grid), sweep(scenario(), **grid)
-    )
+    pd.testing.assert_frame_equal(swept, sweep(scenario(), **grid))

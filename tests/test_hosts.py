@@ -1,4 +1,4 @@
-"""The scripts for several nodes that `workbench.capture` shows, run on namespaces as hosts."""
+"""The scripts for several nodes that `workbench.capture` documents, on namespaces as hosts."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from workbench.traces import load_run, read_measurements
 
 ROOT = Path(__file__).parents[1]
 TINY = "lstm --small --batch 2"
-# Of srun, what matters here: a task a node, each with its variables, and a code if one fails.
+# The part of srun that matters: one task per node with its variables, and a code if one fails.
 SRUN = """#!/bin/bash
 hosts=($HOSTS) n=2 code=0
 while [[ $1 == --* ]]; do [[ $1 == --ntasks ]] && n=$2; shift 2; done
@@ -49,7 +49,7 @@ def environment(folder, hosts):
 
 
 def shown(beginning, end):
-    """What the documentation shows from one line to another, as a shell takes it."""
+    """The lines of the documentation from one to another, as a shell script."""
     (found,) = re.findall(rf"^ +{beginning}.*?^ +{end}$", workbench.capture.__doc__, re.M | re.S)
     return textwrap.dedent(found)
 
@@ -61,6 +61,7 @@ def instead(script, changes):
     return script
 
 
+@pytest.mark.all
 @pytest.mark.slow
 def test_torchrun_starts_workers_on_every_node_as_documented(two_hosts, tmp_path):
     command = instead(
@@ -78,13 +79,14 @@ def test_torchrun_starts_workers_on_every_node_as_documented(two_hosts, tmp_path
         )
         for node, host in enumerate(two_hosts)
     ]
-    said = [process.communicate(timeout=120)[1] for process in each]
+    said = [process.communicate(timeout=900)[1] for process in each]
     assert [process.returncode for process in each] == [0, 0], said
     run = load_run(tmp_path / "shared" / "ddp")
     assert sorted(run.events["rank"].unique()) == [0, 1]
     assert set(run.events["n_workers"].dropna()) == {2}
 
 
+@pytest.mark.all
 @pytest.mark.slow
 def test_a_job_of_slurm_goes_from_profile_to_a_run_as_planned(two_hosts, tmp_path):
     (tmp_path / "srun").write_text(SRUN)
@@ -105,7 +107,7 @@ def test_a_job_of_slurm_goes_from_profile_to_a_run_as_planned(two_hosts, tmp_pat
         env=environment(tmp_path, two_hosts) | job,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     timed = read_measurements(tmp_path / "links" / "collectives.csv")
