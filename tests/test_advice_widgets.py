@@ -125,6 +125,10 @@ def test_fusion_starts_at_the_scenario_itself(scenario):
     assert f"scaling factor {found:.3f} at 8 workers, of the optimum {best:.3f}" in status(explorer)
     assert f"loss {1 - found / best:.2%}" in status(explorer)
     assert "FixedBuffer(buffer_bytes=41943040" in control(explorer, "below").value
+    control(explorer, "latency").value = 200
+    link = explorer.scenario.all_reduce.link  # what nobody moved keeps its last bit
+    assert link.beta == scenario.all_reduce.link.beta
+    assert link.alpha == pytest.approx(200 * US)
 
 
 def test_the_setting_moves_only_where_it_counts(scenario):
@@ -180,15 +184,11 @@ def test_horovod_is_shown_with_its_best_cycle(scenario):
     assert best["setting"] in control(explorer, "below").value
 
 
-def test_deepspeed_text_can_be_pasted_as_json(scenario):
+def test_texts_to_paste_are_json_for_deepspeed_and_a_list_of_caps_for_the_optimum(scenario):
     explorer = explore_fusion(scenario)
     control(explorer, "policy").value = "DeepSpeed"
     found = json.loads(explorer._present().parameters["setting"])
     assert found["zero_optimization"]["reduce_bucket_size"] == control(explorer, "setting").value
-
-
-def test_the_optimum_is_a_list_of_caps(scenario):
-    explorer = explore_fusion(scenario)
     control(explorer, "policy").value = "optimum"
     assert "bucket_cap_mb_list=[" in control(explorer, "below").value
     assert predict(explorer.scenario).iteration_s == predict(optimal(scenario)).iteration_s
@@ -216,13 +216,6 @@ def test_every_slider_redraws_at_both_ends(scenario, policy, name):
         assert "not done" not in status(explorer)
         unused = name == "setting" and policy in ("as it is", "optimum")
         assert (shown(explorer) != before) == (moved and not unused)
-
-
-def test_a_link_that_nobody_moved_keeps_its_last_bit(scenario):
-    explorer = explore_fusion(scenario)
-    control(explorer, "latency").value = 200
-    assert explorer.scenario.all_reduce.link.beta == scenario.all_reduce.link.beta
-    assert explorer.scenario.all_reduce.link.alpha == pytest.approx(200 * US)
 
 
 @pytest.mark.parametrize(

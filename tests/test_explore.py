@@ -64,14 +64,12 @@ def test_every_slider_redraws_at_its_ends(scenario, explore):
         assert f"at {n_workers} worker" in status(explorer)
 
 
-@pytest.mark.parametrize(
-    ("fusion", "policy", "words"),
-    [("per tensor", PerTensor(), "10 messages"), ("one message", OneMessage(), "1 message;")],
-)
-def test_every_fusion_redraws(scenario, fusion, policy, words):
+def test_every_fusion_redraws(scenario):
     explorer = explore_timeline(scenario)
-    control(explorer, "fusion").value = fusion
-    assert explorer.scenario.fusion == policy and words in status(explorer)
+    control(explorer, "fusion").value = "per tensor"
+    assert explorer.scenario.fusion == PerTensor() and "10 messages" in status(explorer)
+    control(explorer, "fusion").value = "one message"
+    assert explorer.scenario.fusion == OneMessage() and "1 message;" in status(explorer)
 
 
 def test_sliders_are_the_links_bus_bandwidth_and_ddps_buckets(scenario):
@@ -84,24 +82,19 @@ def test_sliders_are_the_links_bus_bandwidth_and_ddps_buckets(scenario):
     assert explorer.scenario.fusion == DDPBuckets(MIB // 2, MIB // 2)
 
 
-def test_values_beyond_the_usual_range_widen_the_slider(scenario):
-    slow = replace(scenario, all_reduce=Ring(Link(0.1, 1e-6)), n_workers=48)
-    explorer = explore_timeline(slow)
-    assert control(explorer, "latency").value == pytest.approx(100_000)
-    assert control(explorer, "bandwidth").value == pytest.approx(0.008)
-    assert control(explorer, "workers").value == 48
+def test_links_beyond_the_usual_range_widen_the_slider_and_stay_until_moved(scenario):
+    def explored(alpha, beta, n_workers=8):
+        link = Ring(Link(alpha, beta))
+        return explore_timeline(replace(scenario, all_reduce=link, n_workers=n_workers))
 
-
-def test_a_free_link_stays_free_until_moved(scenario):
-    explorer = explore_timeline(replace(scenario, all_reduce=Ring(Link(0.0, 0.0))))
-    assert explorer.scenario.all_reduce.link == Link(0.0, 0.0)
-    assert "unbounded bandwidth, 0 us a hop" in status(explorer)
-
-
-def test_numbers_of_a_link_have_no_exponent(scenario):
-    slow = Ring(Link(0.05, 1 / (20_000 * GBIT)))
-    words = status(explore_timeline(replace(scenario, all_reduce=slow)))
-    assert words.endswith("; 20,000 Gbit/s, 50,000 us a hop")
+    slow = explored(0.1, 1e-6, 48).state()
+    assert slow["latency"] == pytest.approx(100_000)
+    assert slow["bandwidth"] == pytest.approx(0.008) and slow["workers"] == 48
+    free = explored(0.0, 0.0)
+    assert free.scenario.all_reduce.link == Link(0.0, 0.0)
+    assert "unbounded bandwidth, 0 us a hop" in status(free)
+    words = status(explored(0.05, 1 / (20_000 * GBIT)))
+    assert words.endswith("; 20,000 Gbit/s, 50,000 us a hop")  # without an exponent
 
 
 def test_a_policy_of_ones_own_is_kept_next_to_the_known(scenario):

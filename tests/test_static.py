@@ -106,6 +106,16 @@ def test_what_cannot_be_shown_says_why_in_its_place(browser):
 
 @pytest.mark.browser
 @pytest.mark.slow
+def test_two_explorers_on_a_page_do_not_clash(browser):
+    page, problems = opened(browser, a_page().html + a_page("ranks").html)
+    page.locator("input").nth(1).focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".wb-words")).to_have_text(["some", "two, on"])
+    assert problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
 def test_without_javascript_the_start_is_seen_and_nothing_can_be_moved(browser, tmp_path):
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(a_page().save(tmp_path / "page.html").as_uri())

@@ -145,13 +145,15 @@ class FitExplorer(Explorer):
             f"{values['kind']} over {len(errors)} points of {values['data']}, "
             f"{len(fit.set_aside)} set aside: mean error {_percent(mean)}, worst {_percent(worst)}"
         )
+        # the longest column comes last, so that a narrow page hides no number
+        card = fit.card().reset_index()[["quantity", "value", "low", "high", "unit"]]
         out = left_out(fit)[["nbytes", "n_workers", "seconds", "why"]]
         return Picture(
             partial(_draw, fit=fit, table=curves(fit), errors=errors),
             pd.concat([errors, out], ignore_index=True),
             "; ".join([words, *notes]),
             values | {"op": self._op, "fitted": fit.parameters()},
-            _CARD.format(_html(fit.card())),
+            _CARD.format(card.to_html(index=False, border=0, justify="left")),
             self._code_of(values, moved),
             {"fit": fit},
         )
@@ -194,12 +196,6 @@ class FitExplorer(Explorer):
 
 def _percent(share: float) -> str:
     return f"{in_digits(round(100 * share, 3))} %"  # smaller digits are rounding
-
-
-def _html(card: pd.DataFrame) -> str:
-    """Return the card with its longest column last, so that a narrow page hides no number."""
-    columns = ["quantity", "value", "low", "high", "unit"]
-    return card.reset_index()[columns].to_html(index=False, border=0, justify="left")
 
 
 def _draw(figure, fit: Fit, table: pd.DataFrame, errors: pd.DataFrame):

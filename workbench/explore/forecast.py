@@ -1,5 +1,7 @@
 """Explore a forecast: the timeline of one iteration, and the scaling factor by worker count."""
 
+from functools import partial
+
 from ..figures import draw_scaling, draw_timeline
 from ..timeline import Scenario, predict, sweep
 from .code import on_one_axes
@@ -30,10 +32,8 @@ def explore_scaling(
     fitted_to : number of workers beyond which the cost is extrapolated
     """
 
-    def picture(scenario: Scenario, policies: dict, values: dict) -> Picture:
-        return _scaling(scenario, policies, fitted_to)
-
-    explorer = ScenarioExplorer(scenario, picture, name, folder, inputs)
+    draw = partial(_scaling, fitted_to=fitted_to)
+    explorer = ScenarioExplorer(scenario, draw, name, folder, inputs)
     explorer.grid = {"bandwidth": (1.0, 10.0, 100.0, 400.0), "latency": (1.0, 10.0, 100.0),
                      "workers": (8, 32)}  # fmt: skip
     return explorer
@@ -48,7 +48,7 @@ def _timeline(scenario: Scenario, policies: dict, values: dict) -> Picture:
     return Picture(draw, data, words, recorded(scenario), code=code)
 
 
-def _scaling(scenario: Scenario, policies: dict, fitted_to: int | None) -> Picture:
+def _scaling(scenario: Scenario, policies: dict, values: dict, fitted_to) -> Picture:
     workers = sorted({*WORKERS, scenario.n_workers})
     data = sweep(scenario, fusion=list(policies.values()), n_workers=workers)
     data = data.assign(fusion=[label for label in policies for _ in workers])
