@@ -85,11 +85,8 @@ def _refuse_unknown(notebook: str, known: Defaults, namespace: Mapping):
     unknown = [name for name in new if not isinstance(namespace[name], Defaults)]
     if unknown:
         near = difflib.get_close_matches(unknown[0].upper(), known.values, 1)
-        expected, do = (
-            f"one of {', '.join(known.values)}",
-            f"Did you mean {near[0]}?" if near else "",
-        )
-        require(False, f"{notebook} parameter", expected, unknown[0], do)
+        expected, do = ", ".join(known.values), f"Did you mean {near[0]}?" if near else ""
+        require(False, f"{notebook} parameter", f"one of {expected}", unknown[0], do)
 
 
 def _like(name: str, value, default):
