@@ -66,9 +66,18 @@ def test_gradients_of_every_plan_are_those_of_ddp(n_workers, models, least, tmp_
     assert [name for name, held in verdicts.items() if not held] == []
 
 
-def test_messages_are_those_planned(alone):
-    model = apply_plan(net(), Plan(counts=(1, 3)), table())
-    assert messages_of(model) == [["2.bias"], ["2.weight", "0.bias", "0.weight"]]
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (Plan(counts=(1, 3)), [["2.bias"], ["2.weight", "0.bias", "0.weight"]]),
+        (FixedBuffer(32), [["2.bias", "2.weight"], ["0.bias"], ["0.weight"]]),
+        (PerTensor(), [[name] for name in NAMES]),  # which torch's limits of 1 KiB cannot make
+    ],
+)
+def test_messages_are_those_planned(alone, plan, expected):
+    model = apply_plan(net(), plan, table())
+    assert messages_of(model) == expected
+    assert not isinstance(model, DistributedDataParallel)
 
 
 def test_without_gradients_the_order_is_that_of_the_first_backward(alone):
@@ -86,11 +95,6 @@ def test_an_optimal_plan_goes_by_a_file_into_a_model(alone, tmp_path):
     assert (again, names) == (plan, NAMES)
     model = apply_plan(net(), again, names)
     assert list(map(len, messages_of(model))) == list(plan.counts) == [2, 2]
-
-
-def test_a_policy_by_size_is_applied_as_it_groups(alone):
-    model = apply_plan(net(), FixedBuffer(32), table())
-    assert messages_of(model) == [["2.bias", "2.weight"], ["0.bias"], ["0.weight"]]
 
 
 def test_ddp_is_taken_where_its_limits_make_the_plan(alone):
@@ -126,41 +130,24 @@ def test_another_order_than_that_of_the_plan_is_warned_of_once(alone, how):
 
 @pytest.mark.parametrize("how", ["auto", "ddp", "hooks"])
 def test_the_order_of_the_plan_is_sent_in_silence(alone, how):
-    order = ["2.bias", "2.weight", "0.bias", "0.weight"]
-    settled(apply_plan(wide(), Plan(counts=(2, 2)), order, how=how))
-
-
-def test_accumulation_before_the_first_message_is_no_other_order(alone):
-    model = apply_plan(wide(), Plan(counts=(2, 2)), NAMES, how="ddp")
-    with model.no_sync():
+    model = apply_plan(wide(), Plan(counts=(2, 2)), NAMES, how=how)
+    with model.no_sync():  # accumulates, which is no other order
         settled(model)
     settled(model)
     assert [set(message) for message in messages_of(model)] == [set(NAMES[:2]), set(NAMES[2:])]
 
 
-def test_hooks_are_taken_where_ddp_would_close_a_message_later(alone):
-    # A limit of torch is 1 KiB or more, so that it cannot send 4 bytes alone.
-    assert not isinstance(apply_plan(net(), PerTensor(), table()), DistributedDataParallel)
-
-
 def test_gradients_of_one_worker_are_the_modules_own(alone):
-    torch.manual_seed(0)
     model, x = net(), torch.randn(5, 3)
     model(x).sum().backward()
     own = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     wrapped = apply_plan(model, PerTensor())
-    wrapped(x).sum().backward()
-    assert all(torch.equal(p.grad, grad) for p, grad in zip(model.parameters(), own, strict=True))
-
-
-def test_a_forward_without_gradients_does_not_disturb(alone):
-    model = apply_plan(net(), PerTensor(), table())
-    found = model(torch.ones(2, 3))
-    with torch.no_grad():
-        model(torch.ones(2, 3))
+    found = wrapped(x)
+    with torch.no_grad():  # a forward without gradients does not disturb
+        wrapped(x)
     found.sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
+    assert all(torch.equal(p.grad, grad) for p, grad in zip(model.parameters(), own, strict=True))
 
 
 def test_frozen_parameters_are_not_in_the_plan(alone):

@@ -67,35 +67,25 @@ def alone(tmp_path_factory):
     return folder
 
 
-def on_no_device(make):
-    with torch.device("meta"):
-        return make()
-
-
 @pytest.mark.parametrize(
-    ("make", "n_gradients", "n_parameters"),
+    ("make", "n_gradients", "n_parameters", "name"),
     [
-        (ResNet50, 161, 25_557_032),
-        (VGG16, 32, 138_357_544),
-        (BERT, 206, 110_106_428),
-        (GPT2, 148, 124_439_808),
+        (ResNet50, 161, 25_557_032, "resnet50"),
+        (VGG16, 32, 138_357_544, "vgg16"),
+        (BERT, 206, 110_106_428, "bert_base"),
+        (GPT2, 148, 124_439_808, "gpt2"),
         # 66 million in arXiv 1409.2329, whose layers have one bias of 6,000 and not two.
-        (LSTM, 11, 66_022_000 + 2 * 6_000),
+        (LSTM, 11, 66_022_000 + 2 * 6_000, None),
     ],
 )
-def test_models_have_their_published_size(make, n_gradients, n_parameters):
-    sizes = [p.numel() for p in on_no_device(make).parameters()]
-    assert (len(sizes), sum(sizes)) == (n_gradients, n_parameters)
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [(ResNet50, "resnet50"), (VGG16, "vgg16"), (BERT, "bert_base"), (GPT2, "gpt2")],
-)
-def test_models_have_the_names_and_sizes_of_the_model_table(make, name):
-    table = rows(ROOT / "data/models/gradients.csv").query("model == @name")
-    own = [(key, 4 * p.numel()) for key, p in on_no_device(make).named_parameters()]
-    assert own[::-1] == list(zip(table["name"], table["nbytes"], strict=True))
+def test_models_have_their_published_size_and_names(make, n_gradients, n_parameters, name):
+    with torch.device("meta"):
+        own = [(key, p.numel()) for key, p in make().named_parameters()]
+    assert (len(own), sum(n for _, n in own)) == (n_gradients, n_parameters)
+    if name:
+        table = rows(ROOT / "data/models/gradients.csv").query("model == @name")
+        expected = list(zip(table["name"], table["nbytes"], strict=True))
+        assert [(key, 4 * n) for key, n in own[::-1]] == expected
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -121,11 +111,11 @@ def test_attention_of_gpt2_does_not_look_ahead():
 
 
 def test_the_whole_input_has_the_models_own_size():
+    images, _ = next(iter(workload("resnet50", 2, small=True, size=40).batches))
+    assert images.shape == (2, 3, 40, 40)
     work = workload("lstm", 3)
     assert next(iter(work.batches))[0].shape == (3, 35)
     assert work.about == {"sequence_length": 35, "batch_per_worker": 3}
-    images, _ = next(iter(workload("resnet50", 2, small=True, size=40).batches))
-    assert images.shape == (2, 3, 40, 40)
 
 
 def test_one_process_writes_a_complete_run_folder(alone):
@@ -213,45 +203,42 @@ def test_a_profile_loads_as_a_run_and_its_trace_has_neither_host_nor_path(alone)
     assert str(alone) not in json.dumps(trace)
 
 
-def test_frozen_parameters_are_no_gradients(tmp_path):
-    work = small()
-    work.model[0].requires_grad_(False)
-    folder = record(work, tmp_path / "run", iterations=1, hooked=1, profiled=0)
-    assert set(rows(folder / "gradients.csv")["name"]) == {"2.bias", "2.weight"}
-
-
 class Pair(NamedTuple):
     a: torch.Tensor
     b: torch.Tensor
 
 
+class Sum(nn.Linear):
+    def forward(self, a, b):
+        return super().forward(a + b)
+
+
+class Last(nn.LSTM):
+    def forward(self, x):
+        return super().forward(x)[0].data
+
+
+ONES = torch.ones(2, 3)
+
+
 @pytest.mark.parametrize(
-    "inputs",
+    ("model", "inputs"),
     [
-        (torch.ones(2, 3), torch.ones(2, 3)),
-        Pair(torch.ones(2, 3), torch.ones(2, 3)),
-        {"a": torch.ones(2, 3), "b": torch.ones(2, 3)},
-        UserDict(a=torch.ones(2, 3), b=torch.ones(2, 3)),
+        (Sum, (ONES, ONES)),
+        (Sum, Pair(ONES, ONES)),
+        (Sum, {"a": ONES, "b": ONES}),
+        (Sum, UserDict(a=ONES, b=ONES)),
+        (Last, nn.utils.rnn.pack_sequence([ONES])),  # one input
     ],
 )
-def test_several_inputs_are_the_models_arguments(tmp_path, inputs):
-    class Sum(nn.Linear):
-        def forward(self, a, b):
-            return super().forward(a + b)
-
-    work = Workload(Sum(3, 2), [(inputs, torch.zeros(2, 2))] * 2, nn.functional.mse_loss)
-    folder = record(work, tmp_path / "run", iterations=3, profiled=0)
-    assert len(rows(folder / "iterations_rank0.csv")) == 3  # more than there are batches
-
-
-def test_a_packed_sequence_is_one_input(tmp_path):
-    class Last(nn.LSTM):
-        def forward(self, x):
-            return super().forward(x)[0].data
-
-    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 3), torch.ones(2, 3)])
-    work = Workload(Last(3, 2), [(packed, torch.zeros(5, 2))], nn.functional.mse_loss)
-    record(work, tmp_path / "run", iterations=1, profiled=0)
+def test_several_inputs_are_the_models_arguments(tmp_path, model, inputs):
+    work = Workload(model(3, 2), [(inputs, torch.zeros(2, 2))] * 2, nn.functional.mse_loss)
+    if model is Sum:
+        work.model.bias.requires_grad_(False)
+    folder = record(work, tmp_path / "run", iterations=3, hooked=1, profiled=0)
+    assert len(rows(folder / "iterations_rank0.csv")) == 4  # more than there are batches
+    ready = [name for name, p in work.model.named_parameters() if p.requires_grad]
+    assert set(rows(folder / "gradients.csv")["name"]) == set(ready)  # none of frozen parameters
 
 
 def contents(folder):
@@ -352,8 +339,9 @@ def test_what_cannot_be_trained_is_refused(tmp_path, make, argument, value):
 
 def test_settings_are_the_same_after_json(tmp_path):
     for _ in range(2):
-        folder = record(small(), tmp_path / "run", iterations=1, settings={"sizes": (1, 2)})
-    assert json.loads((folder / "run.json").read_text())["settings"]["sizes"] == [1, 2]
+        asked = {"iterations": 1, "profiled": 0, "settings": {"sizes": (1, 2)}}
+        folder = record(small(), tmp_path / "run", **asked)
+    assert notes_of(folder)["settings"]["sizes"] == [1, 2]
 
 
 class Parts(nn.Module):

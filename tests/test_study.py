@@ -67,7 +67,11 @@ def study_by_hand(**seconds):
 
 
 def test_predictions_are_those_by_hand():
-    table = check(predicted(study_by_hand()), VALIDATION, "study")
+    study = study_by_hand()
+    assert list(policies(scenario_of(study.profiles, study.collectives, 2), 4)) == list(BY_HAND)
+    other = study.collectives.assign(op="broadcast", seconds=9.0)  # which prices nothing
+    study = replace(study, collectives=pd.concat([other, study.collectives]))
+    table = check(predicted(study), VALIDATION, "study")
     assert table["error"].to_numpy() == pytest.approx(np.zeros(6), abs=1e-12)
     one = table.set_index("method").loc["one message"]
     assert (one["measured"], one["low"]) == pytest.approx((0.3 / 0.51, 0.3 / 0.51 / 1.01))
@@ -129,13 +133,6 @@ def test_speedups_are_geometric_means_over_models():
     assert found[0] == pytest.approx([gain / 2, gain])  # of gain and a quarter of it
     assert found[1] == pytest.approx([gain, gain])
     assert speedups(one, over="DDP")["one message"].tolist() == pytest.approx([1 / gain] * 2)
-
-
-def test_only_all_reduces_price_messages():
-    study = study_by_hand()
-    other = study.collectives.assign(op="broadcast", seconds=9.0)
-    more = replace(study, collectives=pd.concat([other, study.collectives]))
-    assert predicted(more).equals(predicted(study))
 
 
 def test_rows_may_come_in_any_order():
@@ -255,28 +252,23 @@ def test_two_workers_are_predicted_within_the_errors_of_the_abstract(shipped):
 @pytest.mark.parametrize(
     ("known", "kind", "text", "said"),
     [
-        (range(6), int, "0,9", "expected some of 0, 1, 2, 3, 4, 5; got 9"),
-        (range(6), int, "-1", "got -1"),
-        (range(2, 9), int, "1", "expected some of 2, .*; got 1"),
-        (range(2, 9), int, "two", "got two"),
-        (["lstm", "resnet50"], str, "lstm,", "expected some of lstm, resnet50; got $"),
+        (range(6), int, "0,9", "some of 0, 1, 2, 3, 4, 5.* 9"),
+        (range(6), int, "-1", "-1"),
+        (range(2, 9), int, "two", "two"),
+        (["lstm", "resnet50"], str, "lstm,", "some of lstm, resnet50"),
     ],
 )
-def test_parts_of_the_study_that_are_none_are_named(known, kind, text, said):
+def test_other_parts_are_refused_and_one_asked_for_twice_is_measured_once(
+    known, kind, text, said
+):
     with pytest.raises(argparse.ArgumentTypeError, match=said):
         study.chosen(known, kind)(text)
-
-
-def test_a_part_of_the_study_asked_for_twice_is_measured_once():
     assert study.chosen(range(2, 9), int)("4,2,4") == [4, 2]
 
 
 def test_rows_measured_again_replace_those_of_a_table_that_was_cut(tmp_path):
     path, key = tmp_path / "cells.csv", ("network", "n_workers", "model")
-    first, other = (
-        ["a, b", 2, "m", "DDP", 1, 0.5, 0.4, 0.6],
-        ["a, b", 4, "m", "DDP", 1, 1.0, 1, 1],
-    )
+    first, other = (["a, b", n, "m", "DDP", 1, 0.5, 0.4, 0.6] for n in (2, 4))
     study.append(path, [first, first], key)
     study.append(path, [other], key)
     study.append(path, [first], key)
@@ -286,16 +278,13 @@ def test_rows_measured_again_replace_those_of_a_table_that_was_cut(tmp_path):
 
 def test_a_table_of_another_kind_is_not_written_over(tmp_path):
     (tmp_path / "cells.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"cells\.csv: damaged, or another table: remove it"):
-        study.measure(tmp_path, [], [], [], study.Effort())
+    refusal(lambda: study.measure(tmp_path, [], [], [], study.Effort()), "cells.csv")
     assert (tmp_path / "cells.csv").read_text() == "a,b\n1,2\n"
 
 
 def test_a_folder_takes_one_study_at_a_time(tmp_path):
     with study.alone_in(tmp_path):
-        with pytest.raises(ValueError, match="another study is measured into it"):
-            with study.alone_in(tmp_path):
-                pass
+        refusal(lambda: study.alone_in(tmp_path).__enter__(), tmp_path.name)
     with study.alone_in(tmp_path):  # free again
         pass
 
@@ -405,9 +394,3 @@ def test_networks_are_named_by_rate_and_delay():
     named = [netlab.Network(*each) for each in ((50, 1000), (10_000, 0), (200, 500))]
     assert [each.name for each in named] == ["50 Mbit/s, 1 ms", "10 Gbit/s", "200 Mbit/s, 0.5 ms"]
     assert [each.made_by for each in named] == ["switch", "tbf", "switch"]
-
-
-def test_policies_are_of_the_words_of_cells():
-    study = study_by_hand()
-    plain = scenario_of(study.profiles, study.collectives, 2)
-    assert list(policies(plain, 4)) == list(BY_HAND)
