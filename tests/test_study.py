@@ -258,9 +258,7 @@ def test_two_workers_are_predicted_within_the_errors_of_the_abstract(shipped):
         (["lstm", "resnet50"], str, "lstm,", "some of lstm, resnet50"),
     ],
 )
-def test_other_parts_are_refused_and_one_asked_for_twice_is_measured_once(
-    known, kind, text, said
-):
+def test_other_parts_are_refused_and_one_asked_for_twice_is_measured_once(known, kind, text, said):
     with pytest.raises(argparse.ArgumentTypeError, match=said):
         study.chosen(known, kind)(text)
     assert study.chosen(range(2, 9), int)("4,2,4") == [4, 2]

@@ -1,8 +1,8 @@
-"""What recording costs a training iteration: hooks on every gradient beside none, in one run.
+"""What recording costs a training iteration: hooks on every gradient and none, in one run.
 
 Iterations with hooks and without take turns, so that both meet the same machine. The share is the
 median difference of the pairs over the median iteration without hooks, its interval from pairs
-drawn again; what all hooks of an iteration take by themselves is shown beside it. Without a GPU
+drawn again; the time that all hooks of an iteration take alone is shown next to it. Without a GPU
 times are those of the process on its core, for others may share the machine.
 """
 

@@ -90,13 +90,13 @@ def missing() -> str:
         with hosts(Network(10_000), 2), hosts(Network(1000, 100), 2):
             return ""
     except (OSError, subprocess.CalledProcessError, RuntimeError) as error:
-        said = getattr(error, "stderr", "") or error
-        return f"namespaces cannot be made or shaped here: {said}"
+        why = getattr(error, "stderr", "") or error
+        return f"namespaces cannot be made or shaped here: {why}"
 
 
 @contextlib.contextmanager
 def hosts(network: Network, n: int) -> Iterator[list[Host]]:
-    """Yield so many hosts on a network of their own; all is removed at the end, whatever ends it.
+    """Yield n hosts on a new network; everything is removed at the end, also after an error.
 
     What a killed process left behind is removed too.
     """
@@ -173,12 +173,12 @@ def _bridge(network: Network, made: list[Host], bridge: str) -> None:
 
 @contextlib.contextmanager
 def _switch(network: Network, made: list[Host]) -> Iterator[None]:
-    """Run the switch, compiled anew, in a process of its own."""
+    """Compile the switch and run it in its own process."""
     with tempfile.TemporaryDirectory() as folder:
         program = f"{folder}/delay_switch"
         _run(f"cc -O2 -o {program} {Path(__file__).with_name('delay_switch.c')}")
-        told = [network.mbit, network.delay_us, _SWITCH_MTU, *(host.namespace for host in made)]
-        switch = subprocess.Popen([program, *map(str, told)], stdout=subprocess.PIPE)
+        options = [network.mbit, network.delay_us, _SWITCH_MTU, *(host.namespace for host in made)]
+        switch = subprocess.Popen([program, *map(str, options)], stdout=subprocess.PIPE)
         try:
             in_real_time(switch.pid, priority=2)
             if switch.stdout.readline() != b"ready\n":
@@ -191,7 +191,7 @@ def _switch(network: Network, made: list[Host]) -> Iterator[None]:
 
 
 def _run(command: str, *more: str) -> str:
-    # In a session of its own, so that Ctrl-C does not end the removal of a namespace.
+    # In its own session, so that Ctrl-C does not end the removal of a namespace.
     done = subprocess.run(
         [*command.split(), *more],
         check=True,

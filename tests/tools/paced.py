@@ -86,7 +86,7 @@ def workload(paced: Paced, rank: int = 0) -> Workload:
 def trained_well(model: nn.Module, n_workers: int, iterations: int) -> bool:
     """Return whether a model was moved by the mean of all workers' gradients in each iteration.
 
-    Exactly so, for these are numbers that float32 holds.
+    Exactly so, because float32 represents these numbers exactly.
     """
     due = -_RATE * (n_workers + 1) / 2 * iterations
     return all(bool((weight == due).all()) for weight in model.parameters())
@@ -113,7 +113,7 @@ class _Model(nn.Module):
 
 
 class _Pace:
-    """Sleeps until so many s after a beginning; no sleep is longer for another's lateness."""
+    """Sleeps until a time after a beginning; a late sleep does not delay the next."""
 
     def begin(self) -> None:
         self.began = time.perf_counter()
@@ -127,12 +127,12 @@ class _Pace:
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, pace, ready_s, value):
-        ctx.told = weight.numel(), pace, ready_s, value
+        ctx.given = weight.numel(), pace, ready_s, value
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
-        numel, pace, ready_s, value = ctx.told
+        numel, pace, ready_s, value = ctx.given
         made = torch.full((numel,), value)
         pace.wait(ready_s)
         return grad, made, None, None, None

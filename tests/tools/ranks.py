@@ -26,18 +26,18 @@ def environment(launcher, rank, n, port):
     if launcher == "slurm":
         names = {"PROCID": rank, "NTASKS": n, "LOCALID": rank, "JOB_ID": 7, "NTASKS_PER_NODE": n}
         job = {f"SLURM_{name}": str(value) for name, value in names.items()}
-        # A port of its own, for a test may not meet another program's.
+        # A free port, because a test must not meet another program's.
         return job | {"SLURM_JOB_NODELIST": "localhost,gpu[03-05]", "MASTER_PORT": port}
     names = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return {name: str(value) for name, value in names.items()} | address
 
 
-def run(folder, told, rank, arguments):
+def run(folder, variables, rank, arguments):
     with (folder / f"{rank}.err").open("w") as errors:
         os.dup2(errors.fileno(), 1)
         os.dup2(errors.fileno(), 2)
-    os.environ.update(told)
+    os.environ.update(variables)
     try:
         main(arguments)
     except SystemExit:
@@ -50,8 +50,10 @@ def run(folder, told, rank, arguments):
 if __name__ == "__main__":
     folder, launcher, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     port, fork = free_port(), multiprocessing.get_context("fork")
-    told = [environment(launcher, rank, n, port) for rank in range(n)]
-    ranks = [fork.Process(target=run, args=(folder, told[r], r, sys.argv[4:])) for r in range(n)]
+    variables = [environment(launcher, rank, n, port) for rank in range(n)]
+    ranks = [
+        fork.Process(target=run, args=(folder, variables[r], r, sys.argv[4:])) for r in range(n)
+    ]
     for each in ranks:
         each.start()
     (folder / "pids.json").write_text(json.dumps([each.pid for each in ranks]))

@@ -1,11 +1,11 @@
-"""The study: what OSF foretells of training on emulated networks, and what is measured there.
+"""The study: what OSF predicts for training on emulated networks, and what is measured there.
 
     python tests/tools/study.py [--quick] [--out FOLDER] [--networks 0,2] [--workers 2]
 
-First one worker's profile and timed all-reduces, and a plan of messages made of them; then all
-policies train in turns, a few iterations each, round after round, so that a drift of the machine
-meets all alike. Compute is paced (see paced), networks are namespaces (see netlab), which needs
-root. What is in the folder already is not measured again: remove it to begin anew.
+First comes one worker's profile, then timed all-reduces and a plan of messages from both; then all
+policies train in turns, a few iterations each, round after round, so a drift of the machine affects
+all of them. Compute is paced (see paced), networks are namespaces (see netlab), which needs root.
+What the folder already has is not measured again: remove it to begin again.
 """
 
 import argparse
@@ -64,7 +64,7 @@ NETWORKS = (
     Network(10_000),
 )
 WORKERS = (2, 4)
-_MOST = 8  # workers, as the switch has so many ports
+_MOST = 8  # workers, one per port of the switch
 N_POLICIES = 6
 _WARM_UP = 2  # iterations of each policy; DDP regroups its buckets after the first
 _BLOCK = 4  # iterations of a policy until the next one's turn
@@ -92,9 +92,9 @@ _COMMENTS = (
 class Effort:
     """How much is measured: rounds of blocks, iterations of a profile, time for messages.
 
-    Each size of message has seconds, or on a slow network as much as the largest takes so many
-    times at least: large messages vary by some 10 % there, for control messages of gloo queue
-    behind data.
+    Each size of message gets `seconds`, or on a slow network as long as the largest takes `times`
+    times: large messages vary by about 10 % there, because control messages of gloo queue behind
+    data.
     """
 
     rounds: int = 5
@@ -183,10 +183,10 @@ def measure(out: Path, networks, counts, names, effort: Effort) -> None:
         left = [name for name in names if not whole(out, network.name, n, name)]
         if left:
             with hosts(network, n) as made, tempfile.TemporaryDirectory() as spare:
-                told = network, made, left, out, effort, spare
-                started(work, [(rank, *told) for rank in range(n)])
+                given = network, made, left, out, effort, spare
+                started(work, [(rank, *given) for rank in range(n)])
     if (out / "run.json").exists() and rows_of(out / "cells.csv").equals(before):
-        return  # so that it goes on to tell of when these were measured
+        return  # so that it keeps the date of these measurements
     measured = [each for each in NETWORKS if len(found(out / "cells.csv", network=each.name))]
     notes = json.dumps(about(measured), indent=2)
     (out / "run.json").write_text(notes + "\n", encoding="utf-8")
@@ -198,7 +198,7 @@ def started(function, arguments: list[tuple]) -> None:
     They are forked, so that torch is imported once.
     """
     fork = multiprocessing.get_context("fork")
-    each = [fork.Process(target=function, args=told) for told in arguments]
+    each = [fork.Process(target=function, args=given) for given in arguments]
     for process in each:
         process.start()
     try:
@@ -226,7 +226,7 @@ def begin() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     if os.getppid() != multiprocessing.parent_process().pid:
-        os._exit(1)  # it ended before it could be told
+        os._exit(1)  # the parent ended before this process could end with it
     in_real_time()
     torch.set_num_threads(1)
 
@@ -245,9 +245,9 @@ def profile(out: Path, name: str, effort: Effort) -> None:
     one_worker_s = float(times.loc["plain", "iteration_s"].astype(float).median())
     backward_s = float(times.loc["hooks", "backward_s"].astype(float).median())
     backward_s = max(backward_s, gradients["ready_s"].iloc[-1])
-    told = one_worker_s, backward_s, wrapper
+    times = one_worker_s, backward_s, wrapper
     rows = [
-        [name, paced.scale, row.name, row.nbytes, row.ready_s, *told]
+        [name, paced.scale, row.name, row.nbytes, row.ready_s, *times]
         for row in gradients.itertuples(index=False)
     ]
     append(out / "profiles.csv", rows, ("model",))
@@ -355,7 +355,7 @@ def append(path: Path, rows: list, key: tuple) -> None:
 
 
 def found(path: Path, **values) -> pd.DataFrame:
-    """Return the rows of a table that have these values; none where there is no table yet."""
+    """Return the rows of a table that have these values; none if there is no table yet."""
     rows = rows_of(path)
     for name, value in values.items() if len(rows) else ():
         rows = rows[rows[name] == str(value)]
@@ -369,7 +369,7 @@ def whole(out: Path, network: str, n_workers: int, model: str) -> bool:
 
 
 def about(networks: list) -> dict:
-    """Return what run.json says."""
+    """Return the content of run.json."""
     alone = machine(Workers(backend="gloo"))
     kept = ("hardware", "software", "load_average")
     return {

@@ -68,12 +68,12 @@ def sweep_collectives(
     ----------
     folder : for collectives.csv and run.json; one with part of the rows is completed
     ops : of OPS
-    n_workers : sub-worlds of the first so many workers, nodes one after another; all workers by
+    n_workers : sub-worlds, each of the first n workers, nodes one after another; all workers by
         default
     smallest, largest : bytes of a message: what each worker has at the end of an all-gather, or at
         the beginning of a reduce-scatter, as nccl-tests counts
     tight : repeat until the 95 % interval of the median is within this share of it
-    seconds : or until so many s have passed; then comes the next size
+    seconds : or until that many s have passed; then comes the next size
     least : least number of repetitions, however long they take: on slow networks large messages
         vary
     label : a note for run.json
@@ -148,7 +148,7 @@ def _sweep(out: Folder, cells: list, measure: "_Measure") -> None:
 
 
 class _Measure:
-    """Times a collective of one size between the first so many workers."""
+    """Times a collective of one size between the first n workers."""
 
     def __init__(self, workers: Workers, counts: list[int], tight: float, seconds: float, least):
         self.workers, self.tight, self.seconds, self.least = workers, tight, seconds, least

@@ -156,8 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     option("--largest", type=_positive, default=64 * MIB, help="bytes")
     tight = "repeat until the interval of the median is within this share of it"
     option("--tight", type=_number, default=0.05, help=tight)
-    option("--seconds", type=_number, default=1.5, help="or for so many s")
-    option("--least", type=_positive, default=3, help="but at least so many times")
+    option("--seconds", type=_number, default=1.5, help="or for this many s")
+    option("--least", type=_positive, default=3, help="but at least this many times")
     option = add("plan", _plan, "the best plan of messages from recordings", _recorded, **_ALONE)
     option("--workers", type=_positive, required=True, help="to plan for")
     option("--out", required=True, help="file for --policy plan:<file>")

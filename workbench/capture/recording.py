@@ -20,7 +20,7 @@ _WARM_UP = 3  # iterations; DDP regroups its buckets after the first
 _TIMES = ("kind", "iteration", *Times._fields)
 _READY = ("iteration", "name", "nbytes", "ready_s")
 _UNITS = {
-    "iteration_s": "seconds on rank 0's clock: plain, with hooks, with hooks and profiler",
+    "iteration_s": "seconds on rank 0's clock: unprofiled, with hooks, with hooks and profiler",
     "gradient_bytes": "bytes of all gradients as they are reduced",
     "load_average": "runnable processes over the minute before the run",
     "gradients.csv": "nbytes in bytes; ready_s (median), low_s and high_s (quartiles) in seconds "

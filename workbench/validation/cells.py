@@ -319,7 +319,7 @@ def validate_pollux(rows: pd.DataFrame, gradients: dict, nodes: int = 4) -> pd.D
 
     rows : PLACEMENTS of any number of applications of one cluster
     gradients : application -> GRADIENTS of its model
-    nodes : rows on at most so many nodes calibrate both models, all others are predicted
+    nodes : rows on at most this many nodes calibrate both models, all others are predicted
     """
     check(rows, PLACEMENTS, "rows")
     few = rows["n_nodes"] <= nodes
