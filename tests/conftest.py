@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import settings
 
@@ -60,11 +61,21 @@ def rng():
     return np.random.default_rng(20220425)
 
 
+def published(name: str) -> pd.DataFrame:
+    """Return a table that others published, from the folder next to the checkout."""
+    return pd.read_csv(at_hand("published", name), comment="#")
+
+
+def at_hand(*parts: str) -> Path:
+    """Return a path in the folder next to the checkout; without the folder, skip the test."""
+    if not SHARED.is_dir():
+        pytest.skip("no folder of real traces and tables next to the checkout (../shared)")
+    return SHARED.joinpath(*parts)
+
+
 @pytest.fixture(scope="session")
 def shared():
-    if not SHARED.is_dir():
-        pytest.skip("no folder of real traces beside the checkout (../shared)")
-    return SHARED
+    return at_hand()
 
 
 @pytest.fixture(scope="session")

@@ -149,6 +149,9 @@ def test_figures_and_the_notebook_are_saved(notebook, explorer):
     driven = Driven(explorer)
     driven.save(notebook.figures)
     assert driven.faults == []
+    explorer.locator(".wb-fusion select").select_option("per tensor")
+    explorer.locator("button.wb-reset").click()
+    expect(said(explorer)).not_to_contain_text("saved")
     notebook.page.evaluate(SAVE)
     notebook.page.wait_for_timeout(1000)
     saved = nbformat.read(notebook.path, 4).metadata["widgets"]

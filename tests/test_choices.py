@@ -1,7 +1,6 @@
 """Choices: errors at rows left out, and the kind that made the data is chosen."""
 
-from pathlib import Path
-
+import conftest
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,8 +28,6 @@ from workbench.fits import (
 )
 from workbench.traces import read_measurements
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
-TIMED = PUBLISHED.parent / "traces" / "nccl_tests"
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 SIZES = [2**k for k in range(10, 29, 2)]
 
@@ -48,10 +45,7 @@ def timings(cost, sizes=SIZES, workers=(2, 8, 32), noise=0.0, seed=0) -> pd.Data
 def published(
     name: str, n_workers, nbytes: str, seconds: str, unit: float, query=""
 ) -> pd.DataFrame:
-    path = PUBLISHED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not at hand")
-    rows = pd.read_csv(path, comment="#")
+    rows = conftest.published(name)
     rows = rows.query(query) if query else rows
     workers = rows[n_workers] if isinstance(n_workers, str) else n_workers
     return pd.DataFrame(
@@ -232,9 +226,8 @@ def test_of_two_that_forecast_alike_the_simpler_is_first_and_the_reason_told():
 def test_few_folds_are_told_apart_from_forecasting_alike():
     # 10, 40 and 80 workers, of which 8 share a node from the second on: each number left out is
     # another regime, so all are far off, by amounts that three folds leave uncertain
-    logs = [TIMED / f"nccl_N10_G{k}.log" for k in (1, 4, 8)]
-    if not logs[0].exists():
-        pytest.skip(f"{TIMED} is not at hand")
+    names = [f"nccl_N10_G{k}.log" for k in (1, 4, 8)]
+    logs = [conftest.at_hand("traces", "nccl_tests", name) for name in names]
     table = pd.concat([read_measurements(path) for path in logs], ignore_index=True)
     fits = {kind.__name__: fit_all_reduce(table, kind=kind) for kind in (Affine, Tree)}
     with pytest.warns(UserWarning, match="alpha_between .* held at 0"):

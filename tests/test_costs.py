@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import published
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,6 @@ from workbench.costs import (
 from workbench.fits import fit_all_reduce
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT.parent / "shared" / "published"
 LINK = Link(alpha=10e-6, beta=1e-9)
 SLOW = Link(alpha=40e-6, beta=8e-9)
 TIMED = pd.DataFrame(
@@ -748,12 +748,6 @@ def test_an_impossible_batch_time_is_refused(fixed_s, per_sample_s, name):
 
 
 # Published measurements
-
-
-def published(name):
-    if not (PUBLISHED / name).exists():
-        pytest.skip(f"{name}: the published table is not beside the repository")
-    return pd.read_csv(PUBLISHED / name, comment="#")
 
 
 def throughputs(method, network="10GbE with TCP/IP"):

@@ -12,19 +12,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import published
 
 from workbench.base.tables import GRADIENTS, MEASUREMENTS, check
 
 DATA = Path(__file__).parents[1] / "data"
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 RUNS = ["resnet50-cpu-1", "resnet50-cpu-2", "transformer-cpu-1", "transformer-cpu-2"]
 HOROVOD = "horovod-cpu-2"
 
 
 def source(name):
-    if not (PUBLISHED / name).exists():
-        pytest.skip(f"{name}: the table of its source is not next to the repository")
-    return pd.read_csv(PUBLISHED / name, comment="#")
+    return published(name)
 
 
 def shipped(name):

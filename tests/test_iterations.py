@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, complete, launched, refusal
+from conftest import ROOT, at_hand, complete, launched, refusal
 
 from workbench.base.tables import COLLECTIVES, ITERATIONS, MEASUREMENTS
 from workbench.fusion import DDPBuckets, fuse
@@ -189,10 +189,7 @@ def test_medians_keep_each_message_of_an_iteration_with_its_spread(ddp_run):
 
 @pytest.fixture(scope="module")
 def ddp_run():
-    path = ROOT.parent / "shared/traces/kineto/ddp-resnet50-2gpu/nccl_data.json.gz"
-    if not path.exists():
-        pytest.skip("no folder of real traces beside the checkout (../shared)")
-    return load(path)
+    return load(at_hand("traces", "kineto", "ddp-resnet50-2gpu", "nccl_data.json.gz"))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import published
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from workbench.timeline.queues import last_end
 from workbench.traces import collectives, gradients_by_iteration, iterations, load_run
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT.parent / "shared" / "published"
 repeatable = settings(deadline=None, derandomize=True)
 # random scenarios include links that no cluster has, of which a Scenario warns
 pytestmark = pytest.mark.filterwarnings("ignore:all_reduce. :UserWarning")
@@ -29,13 +29,6 @@ POLICIES = {
     "whole model after backward": OneMessage(),
     "DDP default [1 MiB, 25 MiB]": DDPBuckets(),
 }
-
-
-def published(name: str) -> pd.DataFrame:
-    path = PUBLISHED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not at hand")
-    return pd.read_csv(path, comment="#")
 
 
 def backward_trace(model: str) -> pd.DataFrame:
@@ -330,8 +323,6 @@ def test_launch_times_place_the_messages_of_a_real_run(shared):
     # two V100, DDP: sizes of the model, ready times and launches of the trace; only the costs of
     # the five messages are taken as measured
     path = shared / "traces/kineto/ddp-resnet50-2gpu"
-    if not path.exists():
-        pytest.skip(f"{path} is not at hand")
     run = load_run(path)
     sizes = pd.read_csv(ROOT / "data/models/gradients.csv", comment="#")
     sizes = sizes[sizes["model"] == "resnet50"].reset_index(drop=True)

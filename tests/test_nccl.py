@@ -1,14 +1,11 @@
 """NCCL's expectation: latencies and bandwidths worked by hand from the rules of its tuner."""
 
-from pathlib import Path
-
+import conftest
 import numpy as np
-import pandas as pd
 import pytest
 
 from workbench.costs import NcclTuner, nccl
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 NODES = {
     "architecture": "Volta",
     "workers_per_node": 8,
@@ -162,9 +159,7 @@ def test_what_the_tuner_does_not_know_is_refused(given, text):
 
 
 def published(name):
-    if not (PUBLISHED / name).exists():
-        pytest.skip(f"{name}: the published table is not beside the repository")
-    table = pd.read_csv(PUBLISHED / name, comment="#")
+    table = conftest.published(name)
     tags = {"2.9.9": "2.9.9-1", "2.19.4": "2.19.4-1", "2026-06": "HEAD"}
     return {v: table[table["nccl_version"].str.contains(tag)] for v, tag in tags.items()}
 

@@ -1,10 +1,9 @@
 """Policies: what each framework groups, checked on torch itself and on published traces."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import published
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,6 @@ from workbench.fusion import (
 )
 from workbench.timeline import Scenario, predict
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 T1 = {"resnet50": 0.128086, "resnet101": 0.192006, "vgg16": 0.194524}  # s, NetAI 2020, V100
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -34,12 +32,6 @@ def gradients(sizes, ready=None, **columns) -> pd.DataFrame:
     ready = np.arange(1.0, len(sizes) + 1) if ready is None else ready
     names = [f"g{i}" for i in range(len(sizes))]
     return pd.DataFrame({"name": names, "nbytes": sizes, "ready_s": ready} | columns)
-
-
-def published(name: str) -> pd.DataFrame:
-    if not PUBLISHED.exists():
-        pytest.skip(f"{PUBLISHED} is not at hand")
-    return pd.read_csv(PUBLISHED / name, comment="#")
 
 
 def v100(model: str) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import SHARED
+from conftest import published
 
 from workbench.costs import (
     BatchTime,
@@ -27,14 +27,6 @@ from workbench.fits.regimes import _Blocks, find_breaks, node_boundary, shaped, 
 
 LINK, INSIDE = Link(alpha=20e-6, beta=0.2e-9), Link(5e-6, 0.05e-9)
 SIZES = [2 ** (k / 2) for k in range(10, 57)]
-
-
-def published(name: str) -> pd.DataFrame:
-    """A table of published numbers, or a skip where there is none beside the checkout."""
-    path = SHARED / "published" / name
-    if not path.exists():
-        pytest.skip(f"{path} is not at hand")
-    return pd.read_csv(path, comment="#")
 
 
 def timings(cost, workers, sizes=SIZES, noise=0.0, rng=None, n_nodes=pd.NA) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import SHARED
+from conftest import published
 
 from workbench.costs import FlatRing, Interpolated, Link, Ring
 from workbench.fits import fit_all_reduce
@@ -11,14 +11,6 @@ from workbench.fits.screening import screen, strays
 
 LINK = Link(alpha=20e-6, beta=0.2e-9)
 SIZES = np.array([2.0**k for k in range(2, 29)])
-
-
-def published(name: str) -> pd.DataFrame:
-    """A table of published numbers, or a skip where there is none beside the checkout."""
-    path = SHARED / "published" / name
-    if not path.exists():
-        pytest.skip(f"{path} is not at hand")
-    return pd.read_csv(path, comment="#")
 
 
 def table(seconds=None, n_workers=8, nbytes=SIZES) -> pd.DataFrame:
