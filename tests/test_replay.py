@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from workbench.timeline.replay import COMPUTE, Task, replay
 
-repeatable = settings(deadline=None, derandomize=True)
+repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 
 
 def test_a_lane_runs_one_task_after_another():
@@ -34,11 +34,6 @@ def test_three_transfers_get_a_third_each():
 def test_tasks_that_take_no_time_end_when_they_start():
     start, end = replay([Task("a", 0.0), Task("a", 0.0, after=(0,)), Task("a", 1.0)])
     assert (start.tolist(), end.tolist()) == ([0, 0, 0], [0, 0, 1])
-
-
-def test_tasks_that_wait_for_each_other_are_refused():
-    with pytest.raises(ValueError, match=r"tasks: \[0, 1\] wait for each other"):
-        replay([Task("a", 1.0, after=(1,)), Task("b", 1.0, after=(0,))])
 
 
 @st.composite

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from test_whatif import MB, scenario
 
 from workbench import KIB
 from workbench.costs import Affine, Hierarchical, Interpolated, Link, Piecewise, Ring
@@ -20,20 +21,6 @@ from workbench.fusion import (
 from workbench.timeline import Scenario, predict
 from workbench.whatif import Compression, FasterLink, Together, sensitivity
 from workbench.whatif.elasticities import SENSITIVITY
-
-MB = 1_000_000
-
-
-def scenario(**changes) -> Scenario:
-    """Gradients of 1, 2 and 3 MB at 1, 2 and 4 s; a message takes 1 s and 1 s a MB.
-
-    Per tensor: 1 to 3, 3 to 6, 6 to 10; backward ends at 5, so 5 s are exposed and Tn is 15.
-    """
-    gradients = pd.DataFrame(
-        {"name": ["c", "b", "a"], "nbytes": [MB, 2 * MB, 3 * MB], "ready_s": [1.0, 2.0, 4.0]}
-    )
-    given = {"all_reduce": Affine(Link(1.0, 1 / MB)), "fusion": PerTensor()}
-    return replace(Scenario(gradients, 10.0, 5.0, 2, **given), **changes)
 
 
 def elasticities(run: Scenario) -> pd.Series:
@@ -140,7 +127,7 @@ def random_run(seed: int) -> Scenario:
     )
 
 
-@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.parametrize("seed", range(16))
 def test_elasticities_equal_finite_differences_of_the_prediction(seed):
     run = random_run(seed)
     found, expected = elasticities(run), by_differences(run)
@@ -212,17 +199,6 @@ def test_autograd_agrees():
     assert found.to_numpy() == pytest.approx(expected, rel=1e-7)
 
 
-@pytest.mark.parametrize("changes", [{"n_streams": 2}, {"slowdown": 0.1}])
-def test_what_has_no_closed_form_is_refused(changes):
-    with pytest.raises(ValueError, match="have no closed form; got n_streams="):
-        sensitivity(scenario(**changes))
-
-
-def test_what_is_no_scenario_is_refused():
-    with pytest.raises(ValueError, match="expected a Scenario, got Prediction"):
-        sensitivity(predict(scenario()))
-
-
 def test_a_price_that_a_fit_does_not_determine_is_noted():
     sizes = [KIB * 4**k for k in range(8)]
     seconds = [30 * 5e-6 + 2e-9 * size * (1 + 0.02 * (-1) ** k) for k, size in enumerate(sizes)]
@@ -233,5 +209,3 @@ def test_a_price_that_a_fit_does_not_determine_is_noted():
     assert notes["alpha"].startswith("not determined apart from a constant") and notes["beta"] == ""
     pd.testing.assert_frame_equal(sensitivity(run, fit).drop(columns="note"),
                                   sensitivity(run).drop(columns="note"))  # fmt: skip
-    with pytest.raises(ValueError, match="sensitivity: fit: expected a Fit, got Ring; make one"):
-        sensitivity(run, fit.model)

@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 
 from workbench.base.tables import EVENTS, TIMELINE
 from workbench.costs import Affine, Link, Ring, Tree
-from workbench.fits import fit_all_reduce
 from workbench.fusion import DDPBuckets, HorovodFusion, OneMessage, PerTensor
 from workbench.timeline import NormalJitter, Scenario, predict, schedule, sweep
 from workbench.timeline.queues import last_end
 from workbench.timeline.scenario import FIELDS as scenario_fields
 from workbench.traces import collectives, iterations
-
-repeatable = settings(deadline=None, derandomize=True)
 
 
 def buckets(ready) -> pd.DataFrame:
@@ -57,19 +54,8 @@ def test_a_schedule_has_the_columns_of_a_timeline_and_leaves_its_buckets():
     pd.testing.assert_frame_equal(table, before)
 
 
-QUEUES = st.lists(st.tuples(*[st.floats(0, 100)] * 3), min_size=1, max_size=40)
-
-
-@repeatable
-@given(QUEUES)
-def test_the_last_end_equals_the_closed_form(queue):
-    ready, launch, seconds = np.array(queue).T
-    end = schedule(buckets(ready), seconds, launch)["end_s"].iloc[-1]
-    assert last_end(np.maximum(ready, launch), seconds) == pytest.approx(end)
-
-
-@repeatable
-@given(QUEUES)
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(st.lists(st.tuples(*[st.floats(0, 100)] * 3), min_size=1, max_size=40))
 def test_messages_never_overlap_and_never_wait_without_reason(queue):
     ready, launch, seconds = np.array(queue).T
     timeline = schedule(buckets(ready), seconds, launch)
@@ -77,22 +63,7 @@ def test_messages_never_overlap_and_never_wait_without_reason(queue):
     reasons = np.stack([ready, launch, previous])
     assert (start >= reasons).all()
     assert (start == reasons).any(axis=0).all()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"seconds": [1, 1, 1]}, "seconds: expected one number or 2, one a bucket; got 3"),
-        ({"seconds": [1, np.nan]}, "seconds: expected finite s; got nan"),
-        ({"seconds": [1, -1]}, "seconds: expected costs from 0 s up, got -1"),
-        ({"launch_s": pd.array([1, pd.NA])}, "launch_s: expected finite s"),
-        ({"buckets": buckets([1, np.inf])}, "ready_s of buckets: expected finite s"),
-        ({"buckets": buckets([1, 2]).drop(columns="nbytes")}, "missing column nbytes"),
-    ],
-)
-def test_a_schedule_refuses_times_that_cannot_be(changed, message):
-    with pytest.raises(ValueError, match=message):
-        schedule(**({"buckets": buckets([1, 2]), "seconds": [1, 1]} | changed))
+    assert last_end(np.maximum(ready, launch), seconds) == pytest.approx(timeline["end_s"].iloc[-1])
 
 
 def test_prediction_by_hand():
@@ -136,7 +107,7 @@ GRID = {
 RESULTS = ["iteration_s", "exposed_comm_s", "scaling_factor"]
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(GRID)))
+@pytest.mark.parametrize("order", [list(GRID), list(GRID)[::-1]])
 def test_a_sweep_is_one_prediction_a_combination_in_the_order_of_product(order):
     grid = {name: GRID[name] for name in order}
     base = scenario(all_reduce=Ring(Link(0.05, 0.004)))
@@ -165,113 +136,6 @@ def test_a_sweep_without_a_grid_is_the_prediction():
     assert sweep(scenario()).to_dict("records") == [
         {"iteration_s": 15.0, "exposed_comm_s": 5.0, "scaling_factor": pytest.approx(10 / 15)}
     ]
-
-
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        (
-            {"workers": [1, 2]},
-            "gradients, .*n_workers, .*overlap, .*fixed_s; got 'workers'",
-        ),
-        ({"n_workers": 8}, r"n_workers: expected a list of values, got 8; write n_workers=\["),
-        ({"n_workers": "8"}, "n_workers: expected a list of values, got '8'"),
-        ({"n_workers": None}, "n_workers: expected a list of values, got None"),
-        ({"n_workers": ["8", 16]}, "n_workers: expected whole numbers from 1 up, got '8'"),
-        ({"n_workers": [True, 2]}, "n_workers: expected whole numbers from 1 up, got True"),
-        ({"n_workers": [None]}, "n_workers: expected whole numbers from 1 up, got None"),
-        ({"n_workers": [2.5]}, "n_workers: expected whole numbers from 1 up, got 2.5"),
-        ({"n_workers": [[1, 2]]}, "n_workers: expected a flat list"),
-        ({"fusion": PerTensor()}, "fusion: expected a list of values, got PerTensor"),
-        ({"fusion": [DDPBuckets]}, r"fusion: got the class DDPBuckets; write DDPBuckets\(\)"),
-        (
-            {"gradients": scenario().gradients},
-            "gradients: expected a list of values, got DataFrame",
-        ),
-        ({"n_workers": []}, "n_workers: expected at least one value"),
-        ({"n_workers": [1, 0]}, "n_workers: expected whole numbers from 1 up, got 0"),
-        ({"backward_s": [5.0, 50.0]}, "backward_s: expected at most one_worker_s"),
-    ],
-)
-def test_a_sweep_refuses_what_a_scenario_does_not_know(grid, message):
-    with pytest.raises(ValueError, match=message):
-        sweep(scenario(), **grid)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"one_worker_s": 0.0}, "one_worker_s: expected s above 0"),
-        ({"one_worker_s": np.nan}, "one_worker_s: expected s above 0, got nan"),
-        ({"backward_s": 10.1}, "backward_s: expected at most one_worker_s, 10 s; got 10.1"),
-        ({"backward_s": 12, "fixed_s": 1.5}, "10 s, and fixed_s, 1.5 s; got 12, which is 0.5 s lo"),
-        ({"backward_s": 3.9}, "backward_s: expected the last gradient's ready time, 4 s"),
-        ({"backward_s": np.nan}, "backward_s: expected .*got nan"),
-        ({"n_workers": 0}, "n_workers: expected whole numbers from 1 up, got 0"),
-        ({"n_workers": 2.5}, "n_workers: expected whole numbers from 1 up, got 2.5"),
-        ({"n_workers": [2, 4]}, "n_workers: expected one number; use sweep"),
-        ({"one_worker_s": 1e9 / 3, "backward_s": 1e9}, "3.33333e.08 s; got 1e.09"),
-        ({"n_workers": "8"}, "n_workers: expected whole numbers from 1 up, got '8'; write it with"),
-        ({"n_workers": True}, "n_workers: expected whole numbers from 1 up, got True"),
-        ({"n_workers": None}, "n_workers: expected whole numbers from 1 up, got None"),
-        ({"overlap": "no"}, "overlap: expected True or False, got 'no'"),
-        ({"all_reduce": 1e-3}, "all_reduce: expected a callable, got 0.001; write Ring.Link.alpha"),
-        (
-            {"all_reduce": Ring},
-            r"all_reduce: got the class Ring; write Ring\(Link\(alpha, beta\)\)",
-        ),
-        (
-            {"all_reduce": Link},
-            r"all_reduce: got the class Link; write Ring\(Link\(alpha, beta\)\)",
-        ),
-        ({"all_reduce": Link(0, 0)}, "all_reduce: expected a callable, got Link; write Ring"),
-        ({"fusion": "ddp"}, r"fusion: expected a callable, got 'ddp'; write DDPBuckets\(\)"),
-        ({"fusion": DDPBuckets}, r"fusion: got the class DDPBuckets; write DDPBuckets\(\)"),
-        ({"fusion": Ring(Link(0, 0))}, "fusion a policy, got Affine and Ring; name the two: all"),
-        ({"all_reduce": DDPBuckets()}, "fusion a policy, got DDPBuckets and PerTensor; name the"),
-        ({"one_worker_s": 5.0, "backward_s": 5.0000001}, "5 s; got 5, which is 1e-07 s longer"),
-    ],
-)
-def test_a_scenario_refuses_what_cannot_be(changes, message):
-    with pytest.raises(ValueError, match=message):
-        scenario(**changes)
-
-
-@pytest.mark.parametrize(
-    "value", [pd.Series([10.0]), pd.DataFrame({"s": [10.0]}), "10", None, True]
-)
-@pytest.mark.parametrize(
-    ("name", "advice"), [("one_worker_s", r"\['duration_s'\].median"), ("backward_s", "ready_s")]
-)
-def test_a_time_is_one_number_and_never_a_table(name, advice, value):
-    with pytest.raises(ValueError, match=f"^{name}: expected one number of s, got [^\n]*{advice}"):
-        scenario(**{name: value})
-
-
-def test_a_fit_in_place_of_its_cost_is_told_to_pass_the_model():
-    table = pd.DataFrame({"op": "all_reduce", "n_workers": 4, "n_nodes": 1, "nbytes": [1e3, 1e6]})
-    fit = fit_all_reduce(table.assign(seconds=[1e-3, 2e-3]))
-    with pytest.raises(ValueError, match="^all_reduce: .*got Fit; pass fit.model$"):
-        scenario(all_reduce=fit)
-
-
-@pytest.mark.parametrize("step", [predict, sweep])
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (scenario().gradients, "expected a Scenario, got DataFrame; build one: Scenario"),
-        (predict(scenario()), "expected a Scenario, got Prediction; pass prediction.scenario"),
-        (Scenario, "expected a Scenario, got the class Scenario; build one"),
-    ],
-)
-def test_what_is_no_scenario_is_named_by_its_type(step, given, message):
-    with pytest.raises(ValueError, match=f"^{step.__name__}: {message}"):
-        step(given)
-
-
-def test_a_grid_without_its_name_is_no_executor():
-    with pytest.raises(ValueError, match=r"executor: .*got range; .*n_workers=\[1, 2, 4\]"):
-        sweep(scenario(), range(1, 9))
 
 
 def test_a_one_worker_time_in_milliseconds_is_warned_of():
@@ -311,18 +175,6 @@ def test_a_prediction_reads_in_two_lines():
         "Prediction: scaling factor 0.667 on 2 workers",
         "  iteration 15.0 s, exposed communication 5.00 s, 3 messages",
     ]
-
-
-def test_a_scenario_refuses_gradients_without_sizes():
-    unknown = scenario().gradients.assign(nbytes=pd.array([100, pd.NA, 300]))
-    with pytest.raises(ValueError, match="pass a model table"):
-        scenario(gradients=unknown)
-
-
-@pytest.mark.parametrize("seconds", [-1.0, np.nan, np.inf])
-def test_a_cost_that_is_no_time_is_refused(seconds):
-    with pytest.raises(ValueError, match="all_reduce: what <lambda> gave: expected finite s"):
-        predict(scenario(all_reduce=lambda nbytes, n: np.full(np.shape(nbytes), seconds)))
 
 
 def test_predicted_events_have_the_columns_and_types_of_events():
@@ -437,6 +289,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(FIELDS, 2)))
 def test_a_sweep_over_any_two_fields_is_what_predict_says(first, second):
     base = scenario(all_reduce=Ring(Link(0.05, 0.004)), n_workers=4, slowdown=0.1, launch_s=2.0)

@@ -158,6 +158,7 @@ def noisy_fits():
     return [fit_all_reduce(sweep_of(TRUTH, np.random.default_rng(seed))) for seed in range(200)]
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("fusion", [DDPBuckets(), PerTensor()])
 def test_a_band_covers_the_truth_about_as_often_as_it_says(fusion, noisy_fits):
     # 95 % is 190, and 9 are three standard errors of that count

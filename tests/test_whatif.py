@@ -2,11 +2,11 @@
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from test_model import backward_trace, published
 
 from workbench import GBIT, MIB, MS, whatif
 from workbench.costs import Affine, BatchTime, Link, Ring
@@ -35,7 +35,6 @@ from workbench.whatif import (
     predict_with,
 )
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
 MB = 1_000_000
 
 
@@ -130,11 +129,6 @@ def test_coding_costs_something_even_on_a_free_link():
     assert found.scaling_factor == pytest.approx(10 / (10 + 0.63 + 0.09))
 
 
-def test_coding_costs_a_lone_worker_nothing():
-    found = predict_with(scenario(n_workers=1), Compression(10, **CODING))
-    assert found.iteration_s == 10
-
-
 def test_buffers_hold_compressed_bytes_where_gradients_are_compressed_first():
     # 4 MB: c, b and a's first third; compressed to half, all of them
     buffered = scenario(fusion=FixedBuffer(3 * MB))
@@ -176,27 +170,13 @@ class NetAI:
         return 2 * nbytes * (n - 1) / n / self.bandwidth + (n - 1) * sums
 
 
-def published(name: str) -> pd.DataFrame:
-    path = PUBLISHED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not at hand")
-    return pd.read_csv(path, comment="#")
-
-
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
 def test_compression_equals_every_row_of_the_published_what_if(model):
     # netx-repo/training-bottleneck (Apache-2.0), replayed independently: 64 MiB or 5 ms
     oracle = published("oracle_netai20_whatif_derived.csv").query("model == @model")
-    trace = published("netai20_backward_trace.csv").query("model == @model")
     additions = published("netai20_vector_add.csv").sort_values("bytes")
     assert len(oracle) == 60
-    gradients = pd.DataFrame(
-        {
-            "name": trace["index"].astype(str),
-            "nbytes": trace["bytes"],
-            "ready_s": trace["wait_us"].cumsum() * 1e-6,
-        }
-    )
+    gradients = backward_trace(model)
     for row in oracle.itertuples():
         run = Scenario(
             gradients,
@@ -220,14 +200,6 @@ SEVERAL = {
 }
 
 
-def test_shares_by_shapley_add_up_to_the_total_gain():
-    table = ablate(scenario(), SEVERAL, order="shapley").set_index("label")
-    together = compare(scenario(), {"all": Together(tuple(SEVERAL.values()))})["speedup"].iloc[1]
-    shares = table[table["kind"] == "optimisation"]
-    assert shares["gain"].sum() == pytest.approx(together - 1)
-    assert table.loc["all together", "gain"] == pytest.approx(together - 1)
-
-
 def test_a_share_by_shapley_is_the_mean_gain_over_all_orders():
     # each order replayed one optimisation after another, sets in the order of the dictionary
     gains = {label: [] for label in SEVERAL}
@@ -238,7 +210,10 @@ def test_a_share_by_shapley_is_the_mean_gain_over_all_orders():
             speedup = compare(scenario(), {"so far": chosen})["speedup"].iloc[1]
             gains[label].append(speedup - before)
             before = speedup
-    shares = ablate(scenario(), SEVERAL, order="shapley").set_index("label").loc[list(SEVERAL)]
+    table = ablate(scenario(), SEVERAL, order="shapley").set_index("label")
+    shares = table.loc[list(SEVERAL)]
+    assert shares["gain"].sum() == pytest.approx(before - 1)
+    assert table.loc["all together", "gain"] == pytest.approx(before - 1)
     assert shares["gain"].to_numpy() == pytest.approx([np.mean(v) for v in gains.values()])
     assert shares["least"].to_numpy() == pytest.approx([min(v) for v in gains.values()])
     assert shares["most"].to_numpy() == pytest.approx([max(v) for v in gains.values()])
@@ -270,10 +245,6 @@ def test_the_ideal_bounds_stand_beside_every_ablation(order):
     assert set(table.index) == {"bandwidth only", "perfect overlap", "no communication"}
     expected = 15 / bounds["iteration_s"] - 1
     assert table["gain"].to_numpy() == pytest.approx(expected[table.index].to_numpy())
-
-
-@pytest.mark.parametrize("order", ["given", "all", "shapley"])
-def test_no_table_has_a_hole(order):
     assert not ablate(scenario(), SEVERAL, order).isna().any(axis=None)
     assert not compare(scenario(), SEVERAL).isna().any(axis=None)
 
@@ -342,7 +313,7 @@ def random_run(rng) -> Scenario:
 
 
 @pytest.mark.filterwarnings("ignore:all_reduce. an empty message")  # a ring of 1 s beside ms
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_optimisation_scales_better_than_perfectly(seed):
     rng = np.random.default_rng(seed)
     cheap = {name: seconds * 1e-3 for name, seconds in CODING.items()}
@@ -351,7 +322,7 @@ def test_no_optimisation_scales_better_than_perfectly(seed):
     assert ((table["scaling_factor"] > 0) & (table["scaling_factor"] <= 1)).all()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(8))
 def test_what_is_free_and_moves_less_never_hurts(seed):
     run = random_run(np.random.default_rng(seed))
     better = {
@@ -388,13 +359,6 @@ def test_more_workers_train_more_samples():
 def test_the_jitter_of_several_steps_grows_with_their_square_root():
     found = predict_with(scenario(jitter=NormalJitter(0.1)), Accumulation(9))
     assert found.jitter_s == pytest.approx(3 * float(NormalJitter(0.1)(2)))
-
-
-def test_the_spread_of_ready_times_is_that_of_the_faster_device():
-    table = scenario().gradients.assign(ready_min_s=[0.5, 1, 2], ready_max_s=[2.0, 4, 5])
-    faster = FasterCompute(2)(scenario(gradients=table)).gradients
-    assert faster["ready_min_s"].tolist() == [0.25, 0.5, 1]
-    assert faster["ready_max_s"].tolist() == [1, 2, 2.5]
 
 
 def test_the_host_enqueues_nothing_after_a_faster_device_has_it_ready():

@@ -16,7 +16,7 @@ from ..figures import draw_fusion_curve, draw_timeline
 from ..fusion import DDPBuckets, DeepSpeedBuckets, HorovodFusion
 from ..fusion.frameworks import cap_list, variations
 from ..timeline import Prediction, Scenario, predict
-from ..timeline.scenario import check_scenario
+from ..timeline.scenario import a_scenario
 from ..whatif import loss_curve, optimal
 from .code import call
 from .explorer import Explorer, labelled
@@ -50,7 +50,7 @@ def explore_fusion(
 
     `explorer.scenario` is the scenario of the current positions.
     """
-    check_scenario(scenario, "explore_fusion")
+    a_scenario(scenario, "explore_fusion")
     frameworks = frameworks or _OFFERED
     labelled = isinstance(frameworks, Mapping) and not {AS_IT_IS, OPTIMUM} & set(frameworks)
     expected = f"{{label: policy}}, no label {AS_IT_IS!r} or {OPTIMUM!r}"

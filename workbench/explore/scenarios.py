@@ -12,7 +12,7 @@ from ..base.units import GBIT, MIB, US, counted, format_seconds
 from ..figures.provenance import as_plain
 from ..fusion import DDPBuckets, OneMessage, PerTensor
 from ..timeline import Prediction, Scenario
-from ..timeline.scenario import check_scenario
+from ..timeline.scenario import a_scenario
 from .code import call
 from .explorer import Explorer, labelled
 from .pictures import Picture
@@ -74,7 +74,7 @@ class ScenarioExplorer(Explorer):
     grid = {"bandwidth": (1.0, 10.0, 100.0, 400.0), "workers": (8, 32, 128), "fusion": None}
 
     def __init__(self, scenario: Scenario, drawn, name: str, folder, inputs, **more):
-        check_scenario(scenario, "explore")
+        a_scenario(scenario, "explore")
         self._start, self._drawn = scenario, drawn
         self._wanted = lru_cache(maxsize=8)(self._made)
         super().__init__(more | _controls(scenario), name, folder, inputs)

@@ -14,7 +14,7 @@ from ..figures import draw_comparison
 from ..figures.advice import ROW_LETTERS
 from ..figures.style import short
 from ..timeline import Scenario
-from ..timeline.scenario import check_scenario
+from ..timeline.scenario import a_scenario
 from ..whatif import Together, ablate, compare, headroom
 from .code import on_one_axes
 from .explorer import Explorer, labelled
@@ -42,7 +42,7 @@ def explore_whatif(
     `explorer.optimisation` combines all that are on, for
     `predict_with(scenario, explorer.optimisation)`.
     """
-    check_scenario(scenario, "explore_whatif")
+    a_scenario(scenario, "explore_whatif")
     return WhatIfExplorer(scenario, optimisations, (name, folder, inputs))
 
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ..base.checks import require
-from ..whatif.one_at_a_time import FACTORS, TIMES
+from ..whatif.one_at_a_time import FACTORS, MULTIPLE
 from .given import check_axes, draws, filled, is_number
 from .labels import label_factor, looks, name_ends, shade_untimed, small, write_note
 from .style import GROUND, INK, doubling_axis, fixed_ticks, legend_above, short
@@ -157,7 +157,7 @@ def draw_factors(axes, table: pd.DataFrame, by: str = "model"):
 
 def _draw_panel(ax: Axes, table: pd.DataFrame, by: str, bottom: float):
     factor, unit = table["factor"].iloc[0], table["unit"].iloc[0]
-    scale, sign = (1, "\N{MULTIPLICATION SIGN}") if unit == TIMES else (100, "%")  # of shares
+    scale, sign = (1, "\N{MULTIPLICATION SIGN}") if unit == MULTIPLE else (100, "%")  # of shares
     ends = {}
     for name, look in looks(table[by]).items():
         mine = table[table[by] == name].sort_values("value")
@@ -166,7 +166,7 @@ def _draw_panel(ax: Axes, table: pd.DataFrame, by: str, bottom: float):
         now = mine[mine["as_it_is"]]
         ax.plot(scale * now["value"], now["scaling_factor"], marker, ms=3.5, color=look["color"])
         ends[name] = (mine["scaling_factor"].iloc[-1], look["color"])
-    if unit == TIMES:
+    if unit == MULTIPLE:
         filled(table, {}, f"draw_factors {factor}", "factors(scenario)", above_0=("value",))
         _doublings(ax, table["value"])
     ax.set(ylim=(bottom, 1 + 0.05 * (1 - bottom)))

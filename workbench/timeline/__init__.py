@@ -9,10 +9,11 @@ from .jitter import NormalJitter, SampleJitter
 from .prediction import Prediction, predict, sweep
 from .queues import schedule
 from .scaling import beside_measured, strong_scaling, weak_scaling
-from .scenario import Scenario
+from .scenario import Jitter, Scenario
 from .sharded import predict_sharded
 
 __all__ = [
+    "Jitter",
     "NormalJitter",
     "OneWorker",
     "Prediction",

@@ -1,4 +1,4 @@
-"""A timeline step by step: which branch of the maximum let each message start, and what it cost."""
+"""A timeline step by step: which term of the maximum starts each message, and its delay."""
 
 import numpy as np
 import pandas as pd
@@ -12,28 +12,28 @@ EXPLANATION = {
     "previous_end_s": "s, end of the message before it in its queue; -inf for the first",
     "launch_s": "s, the host's launch; 0 when unknown",
     "start_s": "s, the largest of the three",
-    "branch": "ready, previous or launch: which one that is",
+    "branch": "ready, previous or launch: the largest",
     "waited_s": "s from ready to start",
-    "seconds": "s the message takes alone",
-    "shared_s": "s it takes longer because others use the link",
+    "seconds": "s, duration of the message when alone",
+    "shared_s": "s added because other messages use the link",
     "end_s": "s since backward began",
-    "exposed_s": "s of it after backward",
-    "critical": "True where a later end would lengthen the iteration",
+    "exposed_s": "s of the message after backward",
+    "critical": "True if a later end would lengthen the iteration",
     "why": "the same in words",
 }
 
 
 def explain(timeline: pd.DataFrame, launch_s, seconds, backward_end_s: float, n_streams: int):
-    """Return one row a bucket with the columns of EXPLANATION.
+    """Return EXPLANATION, one row per bucket.
 
-    `ready` wins a tie, then `previous`. The critical buckets are the last to end, if it ends after
-    backward, and those it waited for one after another: the first of them started when it was
-    ready or launched, and from there on the link was the bound.
+    `ready` wins a tie, then `previous`. The critical buckets are the last one to end, if it ends
+    after backward, and the chain of buckets it waited for: the first of them started when it was
+    ready or launched, and from then on the link was busy.
     """
     start, end = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
     previous = np.r_[np.full(min(n_streams, len(end)), -np.inf), end[:-n_streams]]
     branches = np.stack([timeline["ready_s"].to_numpy(), previous, launch_s])
-    # of several queues the replay moves by sums of steps: to rounding
+    # with several queues the replay adds up steps, which rounds
     rounding = 1e-12 * np.abs(end).max()
     late = start - branches <= rounding
     names = np.array(["ready", "previous", "launch"])[late.argmax(axis=0)]
@@ -67,7 +67,7 @@ def _words(k: int, row: dict, n_streams: int) -> str:
     start, waited = format_seconds(row["start_s"]), format_seconds(row["waited_s"])
     because = {
         "ready": "as soon as its last gradient is ready",
-        "previous": f"when message {k - n_streams} is over, {waited} after it is ready",
+        "previous": f"when message {k - n_streams} ends, {waited} after it is ready",
         "launch": f"when the host launches it, {waited} after it is ready",
     }[row["branch"]]
     parts = [

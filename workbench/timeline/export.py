@@ -1,12 +1,13 @@
-"""What was predicted as a run would be recorded: EVENTS, and EVENTS as a Chrome trace.
+"""Predictions in the form of recordings: EVENTS, and EVENTS as a Chrome trace.
 
-So the code that measures a real iteration also measures a predicted one, and Perfetto shows both.
+The code that measures a real iteration also measures a predicted one, and Perfetto shows both.
 """
 
 import json
 
 import pandas as pd
 
+from ..base.checks import require
 from ..base.tables import EVENTS, check
 
 _TYPES = {
@@ -35,7 +36,7 @@ _CATEGORIES = {
 
 
 def event(kind: str, name: str, start_s: float, end_s: float, stream=-1, thread=-1) -> dict:
-    """Return a row of EVENTS, of iteration 0 of rank 0, without what only messages have."""
+    """Return a row of EVENTS in iteration 0 of rank 0, without the fields of messages."""
     place = {"rank": 0, "stream": stream, "thread": thread, "iteration": 0, "correlation": -1}
     what = {"kind": kind, "op": "", "name": name, "group": ""}
     what |= {"nbytes": pd.NA, "n_workers": pd.NA}
@@ -43,9 +44,9 @@ def event(kind: str, name: str, start_s: float, end_s: float, stream=-1, thread=
 
 
 def message(number: int, op: str, nbytes: int, n_workers: int, stream: int, times) -> list[dict]:
-    """Return the host's launch of a message and its run on a stream; times are launch, start, end.
+    """Return the rows of a message's launch and run; times are launch, start and end, s.
 
-    `number` joins the two; messages of different streams are of different process groups.
+    `number` correlates the two; each stream is a process group.
     """
     launch_s, start_s, end_s = times
     launch = event("host", "launch", launch_s, launch_s, thread=0)
@@ -56,21 +57,19 @@ def message(number: int, op: str, nbytes: int, n_workers: int, stream: int, time
 
 
 def as_events(rows: list[dict]) -> pd.DataFrame:
-    """Return rows as an EVENTS table, with the types of its columns."""
+    """Return rows as an EVENTS table with the types of its columns."""
     return pd.DataFrame(rows, columns=list(EVENTS)).astype(_TYPES)
 
 
 def chrome_trace(events: pd.DataFrame) -> str:
     """Return the EVENTS of one rank as a trace in JSON, which Perfetto and `load_run` read.
 
-    Each row is a complete event (ph X) with the fields PyTorch's profiler writes, in us with three
-    decimals, so times are rounded to the ns. Raises ValueError for a missing column or rows of more
-    than one rank.
+    Each row is a complete event (ph X) with the fields that PyTorch's profiler writes; times are in
+    us, rounded to ns. Raises ValueError for a missing column or rows of several ranks.
     """
     check(events, EVENTS, "events")
     ranks = events["rank"].unique()
-    if len(ranks) != 1:
-        raise ValueError(f"events: expected the rows of one rank, got {len(ranks)} ranks")
+    require(len(ranks) == 1, "events", "the rows of one rank", found=f"{len(ranks)} ranks")
     rank = 0 if pd.isna(ranks[0]) else int(ranks[0])
     rows = [_complete(row, rank) for row in events.to_dict("records")]
     lanes = {(row["tid"], row["args"].get("stream", -1) >= 0) for row in rows}

@@ -25,9 +25,9 @@ _BLOCK = 2**18  # messages computed at once: arrays that stay in a core's cache
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a sweep that send the same buckets: what `exposed_and_besides` needs, and no more.
+    """Rows of a sweep that send the same buckets: the input of `exposed_and_besides`.
 
-    nbytes, ready_s, host_s have shape (K,); the others, numbers by name, shape (rows,).
+    nbytes, ready_s and host_s have shape (K,); `numbers` holds arrays of shape (rows,) by name.
     """
 
     nbytes: np.ndarray
@@ -56,7 +56,7 @@ class Grid:
         return np.array(self.values[name], dtype=float)[self.at[name]]
 
     def jitter_s(self) -> np.ndarray:
-        """Return the jitter of every row in s, computed once a jitter and number of workers."""
+        """Return the jitter of every row in s, computed once per jitter and number of workers."""
         values = self.values["jitter"]
         counts = np.array(self.values["n_workers"], dtype=float)
         late = np.stack([seconds_late(jitter, counts) for jitter in values])
@@ -101,7 +101,7 @@ class Grid:
         )
 
     def _refuse_times(self, rows: np.ndarray, last_s: float, micro_batches: int):
-        """Let Scenario say what is wrong with the first row whose times cannot be, or warn."""
+        """Let Scenario refuse the first row with impossible times, or warn of a doubtful one."""
         names = ("one_worker_s", "backward_s", "fixed_s")
         one_worker_s, backward_s, fixed_s = (self.numbers(name)[rows] for name in names)
         times = one_worker_s, backward_s, micro_batches, fixed_s
@@ -132,7 +132,7 @@ def exposed_and_besides(part: Part) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _seconds(costs: list, which: np.ndarray, nbytes: np.ndarray, n_workers: np.ndarray):
-    """Return the cost of each bucket in each row, s, shape (K, rows); costs[which] is a row's.
+    """Return the cost of each bucket in each row, s, shape (K, rows), which has costs[which].
 
     Links of one kind of collective are evaluated together, as messages * alpha + moved * beta.
     """
@@ -140,7 +140,7 @@ def _seconds(costs: list, which: np.ndarray, nbytes: np.ndarray, n_workers: np.n
     kinds: dict = {}
     for i, cost in enumerate(costs):
         linear = isinstance(cost, LinkCost) and type(cost).__call__ is LinkCost.__call__
-        # by identity: what differs only in identity is computed apart, and nothing need be hashable
+        # by identity: equal but distinct values are computed apart, and need not be hashable
         others = [(k, id(v)) for k, v in vars(cost).items() if k != "link"] if linear else [i]
         kinds.setdefault((type(cost), *others), []).append(i)
     kind = np.empty(len(costs), dtype=int)
@@ -156,7 +156,7 @@ def _seconds(costs: list, which: np.ndarray, nbytes: np.ndarray, n_workers: np.n
 
 
 def _together(cost: LinkCost, costs: list, which: np.ndarray):
-    """Return the cost of rows that differ in the link only."""
+    """Return the cost of rows that differ only in the link."""
     links = [getattr(each, "link", cost.link) for each in costs]
     alpha, beta = (np.array([getattr(x, n) for x in links], float) for n in ("alpha", "beta"))
 

@@ -8,17 +8,17 @@ R_k and costing C_k; one serial queue sends them:
     scaling factor = T1 / Tn                       (batch per worker fixed: weak scaling)
 
 OSF is from "Modeling and Optimizing the Scaling Performance in Distributed Deep Learning Training"
-(WWW '22, doi 10.1145/3485447.3511981). Its abstract tells of a recursive model with overlap and
+(WWW '22, doi 10.1145/3485447.3511981). Its abstract describes a recursive model with overlap and
 tensor fusion; the recursion above is our reconstruction, and so is what Scenario adds to it.
 """
 
 import itertools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown, whole_workers
+from ..base.checks import checked, one_of, require, whole_workers
 from ..base.units import counted, format_seconds
 from ..fusion import fuse
 from .explain import explain
@@ -28,7 +28,8 @@ from .queues import after_backward, last_end, on_the_clock, schedule, share
 from .scenario import (
     FIELDS,
     Scenario,
-    check_scenario,
+    a_scenario,
+    fixed_of,
     host_launches,
     latency_alone,
     seconds_alone,
@@ -39,17 +40,17 @@ __all__ = ["Prediction", "Scenario", "last_end", "predict", "schedule", "sweep"]
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
-    """What OSF says of a scenario.
+class Predicted:
+    """One predicted iteration; each schedule has a class of its own with its timeline.
 
-        iteration_s = T1 + exposed_comm_s + idle_s + slowed_s + jitter_s + the scenario's fixed_s
+        iteration_s = T1 + exposed_comm_s + idle_s + slowed_s + jitter_s + fixed_s of the scenario
 
-    timeline : TIMELINE, a row a message, s since backward began
+    timeline : table of what runs when
     iteration_s : Tn
-    exposed_comm_s : s after backward in which messages run
+    exposed_comm_s : s for which compute waits for messages
     scaling_factor : T1 / Tn
-    idle_s : s after backward in which nothing runs, as the host has not launched the next message
-    slowed_s : s by which messages beside it slow backward
+    idle_s : s after backward in which nothing runs because the host has not launched a message
+    slowed_s : s by which messages slow compute
     jitter_s : s by which the slowest worker is expected to be later than the mean one
     """
 
@@ -62,23 +63,46 @@ class Prediction:
     slowed_s: float = 0.0
     jitter_s: float = 0.0
 
+    @classmethod
+    def of(cls, scenario: Scenario, timeline: pd.DataFrame, exposed_s, idle_s=0.0, slowed_s=0.0):
+        """Return the prediction with these s beyond compute, jitter and fixed_s."""
+        one_worker_s = float(scenario.one_worker_s)
+        jitter_s = float(seconds_late(scenario.jitter, scenario.n_workers))
+        iteration_s = one_worker_s + exposed_s + idle_s + slowed_s + jitter_s + fixed_of(scenario)
+        factor = one_worker_s / iteration_s
+        return cls(scenario, timeline, iteration_s, exposed_s, factor, idle_s, slowed_s, jitter_s)
+
     def __repr__(self) -> str:
         times = map(format_seconds, (self.iteration_s, self.exposed_comm_s))
         others = {"idle": self.idle_s, "slowed": self.slowed_s, "jitter": self.jitter_s}
-        told = "".join(f"{name} {format_seconds(s)}, " for name, s in others.items() if s > 0)
+        more = "".join(f"{name} {format_seconds(s)}, " for name, s in others.items() if s > 0)
         return (
-            f"Prediction: scaling factor {self.scaling_factor:.3f} on "
+            f"{type(self).__name__}: scaling factor {self.scaling_factor:.3f} on "
             f"{counted(int(self.scenario.n_workers), 'worker')}\n"
             "  iteration {}, exposed communication {}, ".format(*times)
-            + told
-            + counted(len(self.timeline), "message")
+            + more
+            + self._sent()
         )
 
-    def explain(self) -> pd.DataFrame:
-        """Return why each message starts when it does: one row a bucket, see explain.EXPLANATION.
+    def _sent(self) -> str:
+        return counted(len(self.timeline), "message")
 
-        `branch` is the term of the maximum that won, `waited_s` what it cost, `critical` whether
-        the bucket bounds the iteration, and `why` says it in words.
+    def to_chrome_trace(self) -> str:
+        """Return `to_events` as a trace in JSON, which Perfetto opens and load_run reads.
+
+        Path("predicted.json").write_text(prediction.to_chrome_trace())
+        """
+        return chrome_trace(self.to_events())
+
+
+class Prediction(Predicted):
+    """What OSF predicts for a scenario; timeline is a TIMELINE, one row per message."""
+
+    def explain(self) -> pd.DataFrame:
+        """Return why each message starts when it does: EXPLANATION, one row per bucket.
+
+        `branch` is the largest term of the maximum, `waited_s` its delay, `critical` whether the
+        bucket bounds the iteration, and `why` the reason in words.
         """
         scenario = self.scenario
         return explain(
@@ -90,21 +114,20 @@ class Prediction:
         )
 
     def to_events(self) -> pd.DataFrame:
-        """Return one predicted iteration of rank 0 as EVENTS, so that it measures like a real one.
+        """Return one predicted iteration of rank 0 as EVENTS, to be measured like a real one.
 
-        Compute runs on stream 0: each micro-batch forward and backward, the last backward with a
-        row up to each ready time; messages run on stream 1 and on, one a queue, each launched when
-        the host does or else while the compute before its ready time runs; a `ProfilerStep#0`
+        Compute runs on stream 0: forward and backward of each micro-batch, the last backward cut
+        at each ready time. Messages run on streams from 1 up, one stream per queue; each is
+        launched by the host, or else during the compute before its ready time. A `ProfilerStep#0`
         annotation spans 0 to Tn. Rank 0 is the slowest worker: its forward is longer by jitter_s.
-        fixed_s is idle, before the last backward, but for what backward holds of it beyond T1. All
-        compute but backward sits before it, the optimiser's share included: that moves no exposed
-        time.
+        fixed_s is idle time before the last backward, except for the part within backward. All
+        other compute, the optimiser's included, runs before it, which changes no exposed time.
         """
         scenario, m = self.scenario, int(self.scenario.micro_batches)
         rows = self._forward()
-        fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
+        fixed_s = fixed_of(scenario)
         pass_s = scenario.one_worker_s / m
-        backward_s = min(scenario.backward_s, pass_s + fixed_s)  # a lone worker codes nothing
+        backward_s = min(scenario.backward_s, pass_s + fixed_s)  # one worker codes nothing
         begin_s = rows[-1]["end_s"] + min(fixed_s, pass_s + fixed_s - backward_s)
         backward_end_s = backward_s + self.slowed_s
         edges = np.unique(np.minimum([0.0, *self.timeline["ready_s"], np.inf], backward_end_s))
@@ -114,7 +137,7 @@ class Prediction:
             event("compute", "backward", begin_s + low, begin_s + high, stream=0)
             for low, high in itertools.pairwise(edges.tolist())
         )
-        if scenario.n_workers > 1:  # a lone worker sends nothing
+        if scenario.n_workers > 1:
             rows += self._messages(begin_s, edges)
         return as_events(rows)
 
@@ -149,22 +172,15 @@ class Prediction:
             for row in message(k, "all_reduce", nbytes, n_workers, 1 + k % streams, times)
         ]
 
-    def to_chrome_trace(self) -> str:
-        """Return `to_events` as a trace in JSON, which Perfetto opens and load_run reads back.
 
-        Path("predicted.json").write_text(prediction.to_chrome_trace())
-        """
-        return chrome_trace(self.to_events())
-
-
+@checked(scenario=a_scenario)
 def predict(scenario: Scenario) -> Prediction:
     """Return the prediction of OSF (our reconstruction) for one scenario.
 
-    Tn = T1 + exposed and what else the scenario names (see Prediction), exposed = max(0, end of the
-    last message - end of backward), and the scaling factor is T1 / Tn: 1 when every message hides
-    behind backward, and for one worker.
+    Tn = T1 + exposed and the other parts (see Predicted), exposed = max(0, end of the last
+    message - end of backward), and the scaling factor is T1 / Tn: 1 if backward hides every
+    message, and for one worker.
     """
-    check_scenario(scenario, "predict")
     table = _on_time(fuse(scenario.gradients, scenario.fusion), scenario.backward_s)
     nbytes, n_workers = table["nbytes"].to_numpy(), scenario.n_workers
     seconds = seconds_alone(scenario.all_reduce, nbytes, n_workers)
@@ -178,14 +194,7 @@ def predict(scenario: Scenario) -> Prediction:
         timeline = on_the_clock(table, *times, scenario.slowdown)
     start_s, end_s = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
     spent = after_backward(start_s, end_s, scenario.backward_s, scenario.slowdown)
-    exposed_s, idle_s, slowed_s = spent
-    jitter_s = float(seconds_late(scenario.jitter, n_workers))
-    fixed_s = scenario.fixed_s if n_workers > 1 else 0.0
-    one_worker_s = float(scenario.one_worker_s)
-    iteration_s = one_worker_s + exposed_s + idle_s + slowed_s + jitter_s + fixed_s
-    factor = one_worker_s / iteration_s
-    parts = idle_s, slowed_s, jitter_s
-    return Prediction(scenario, timeline, iteration_s, exposed_s, factor, *parts)
+    return Prediction.of(scenario, timeline, *spent)
 
 
 def _launches(scenario: Scenario, table: pd.DataFrame) -> np.ndarray:
@@ -201,24 +210,26 @@ def _on_time(table: pd.DataFrame, backward_s: float) -> pd.DataFrame:
     return table.assign(ready_s=table["ready_s"].clip(upper=backward_s))
 
 
+def _an_executor(value, name: str):
+    expected = "a concurrent.futures.Executor or None"
+    do = "Name the field to vary: sweep(scenario, n_workers=[1, 2, 4])"
+    require(value is None or hasattr(value, "map"), name, expected, value, do)
+
+
+@checked(scenario=a_scenario, executor=_an_executor)
 def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
-    """Return one row a combination of the grid's values, in the order of itertools.product.
+    """Return one row per combination of the grid's values, in the order of itertools.product.
 
     Each keyword is a field of Scenario with a list of values; columns are those fields, then
-    iteration_s and exposed_comm_s (s) and scaling_factor. Combinations are computed together by
-    the closed form (those of several streams one by one, as they have none); `executor`, any
-    concurrent.futures.Executor, spreads blocks of them.
+    iteration_s and exposed_comm_s (s) and scaling_factor. Combinations are computed together in
+    closed form (one by one with several streams, which have none); `executor`, any
+    concurrent.futures.Executor, computes blocks of them in parallel.
 
         sweep(scenario, n_workers=range(1, 1025), fusion=[PerTensor(), DDPBuckets()])
 
-    Raises ValueError for an unknown field, a field without values, or values a Scenario refuses.
+    Raises ValueError for an unknown field, a field without values, or values that a Scenario
+    refuses.
     """
-    check_scenario(scenario, "sweep")
-    if not (executor is None or hasattr(executor, "map")):
-        raise ValueError(
-            f"sweep: executor: expected a concurrent.futures.Executor, got {shown(executor)}; "
-            "name the field to vary: sweep(scenario, n_workers=[1, 2, 4])"
-        )
     grid = {name: _values(name, values) for name, values in grid.items()}
     table = Grid(scenario, grid)
     one_worker_s, n_workers = table.numbers("one_worker_s"), table.numbers("n_workers")
@@ -240,22 +251,14 @@ def sweep(scenario: Scenario, executor=None, **grid) -> pd.DataFrame:
 
 
 def _values(name: str, values) -> list:
-    known = [field.name for field in fields(Scenario)]
-    if name not in known:
-        raise ValueError(f"sweep: expected fields of Scenario, {', '.join(known)}; got {name!r}")
-    if np.isscalar(values) or isinstance(values, pd.DataFrame) or not np.iterable(values):
-        raise ValueError(
-            f"sweep: {name}: expected a list of values, got {shown(values)}; write {name}=[...]"
-        )
+    one_of(FIELDS)(name, "sweep")
+    single = np.isscalar(values) or isinstance(values, pd.DataFrame) or not np.iterable(values)
+    require(not single, name, "a list of values", values, f"Write {name}=[...]")
     values = list(values)
-    if not values:
-        raise ValueError(f"sweep: {name}: expected at least one value, got an empty list")
+    require(values, name, "at least one value", found="an empty list")
     if name == "n_workers":
-        if whole_workers(values).ndim != 1:
-            raise ValueError(
-                "sweep: n_workers: expected a flat list of numbers, got lists in a list"
-            )
-        return values
-    for value in values if name != "gradients" else ():  # those are checked where they are cut
-        FIELDS[name](value)
+        require(whole_workers(values).ndim == 1, name, "a flat list of numbers", found="lists")
+    elif name != "gradients":  # which are checked where they are cut
+        for value in values:
+            FIELDS[name](value, name)
     return values

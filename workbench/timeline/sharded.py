@@ -1,59 +1,48 @@
 """Sharded training (ZeRO, FSDP): reduce-scatter and all-gather in place of the all-reduce.
 
-The buckets of a scenario are the units that are gathered and scattered together, k = 1..K in the
-order of backward. Unit k computes its backward, b_k, and in the reverse order its forward, f_k.
-Gathers G (all-gather) and scatters R (reduce-scatter) are sent in this order, each as soon as what
-it waits for is over:
+A bucket of the scenario is a unit that is gathered and scattered as a whole, k = 1..K in the order
+of backward. Unit k computes its backward, b_k, and in the reverse order its forward, f_k. Gathers G
+(all-gather) and scatters R (reduce-scatter) are sent in this order, each as soon as the tasks it
+waits for have ended:
 
     full shard     forward: G_K .. G_1, f_k after G_k; backward: G_1, G_2, R_1, G_3, R_2 .. R_K
                    G_k after f_k, b_k after its G_k, R_k after b_k
-    keep gathered  the same without the second G: what forward gathered is kept
+    keep gathered  the same without the second G: gathered parameters are kept
     zero 2         R_k after b_k; after all of them G_1 .. G_K, the next forward's parameters
 
-G_k also waits for the compute of the unit `ahead` places before it, so that few units are whole at
-a time. Without prefetch the second G_{k+1} is sent after R_k. Sources: torch/distributed/fsdp
+G_k also waits for the compute of the unit `ahead` places before it, which limits the units gathered
+at a time. Without prefetch the second G_{k+1} is sent after R_k. Sources: torch/distributed/fsdp
 (FULL_SHARD, SHARD_GRAD_OP, BACKWARD_PRE, limit_all_gathers: 2 in flight) and DeepSpeed's ZeRO stage
 2; the schedule is our reconstruction.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from ..base import intervals
-from ..base.checks import shown
+from ..base.checks import a_cost, checked, one_of, optional, require, whole, yes_or_no
+from ..base.units import counted
 from ..fusion import fuse
-from .export import as_events, chrome_trace, event, message
+from .export import as_events, event, message
+from .prediction import Predicted
 from .replay import COMPUTE, Task, replay
-from .scenario import Scenario, check_scenario, latency_alone, seconds_alone, seconds_late
+from .scenario import Scenario, a_scenario, fixed_of, latency_alone, seconds_alone
 
 _COMPUTE = ("forward", "backward")
-KINDS = ("full shard", "keep gathered", "zero 2")
+_KINDS = ("full shard", "keep gathered", "zero 2")
 
 
-@dataclass(frozen=True, eq=False)
-class ShardedPrediction:
-    """What is predicted of sharded training: iteration_s = T1 + exposed, slowed, jitter and fixed.
+class ShardedPrediction(Predicted):
+    """What is predicted of sharded training.
 
-    timeline : a row a task: op (forward, backward, all_gather, reduce_scatter), unit (bucket's
+    timeline : one row per task: op (forward, backward, all_gather, reduce_scatter), unit (bucket
         number in the order of backward; after the last, backward beyond the last gradient), nbytes
         (<NA> for compute), start_s and end_s (s since the iteration began)
-    scaling_factor : T1 / iteration_s
     """
 
-    scenario: Scenario
-    timeline: pd.DataFrame
-    iteration_s: float
-    exposed_comm_s: float
-    scaling_factor: float
-    slowed_s: float
-    jitter_s: float
-
     def to_events(self) -> pd.DataFrame:
-        """Return the iteration as EVENTS: compute on stream 0, each queue on one from 1 on."""
-        fixed_s = self.scenario.fixed_s if self.scenario.n_workers > 1 else 0.0
-        begin_s = self.jitter_s + fixed_s
+        """Return the iteration as EVENTS: compute on stream 0, queues on streams from 1 up."""
+        begin_s = self.jitter_s + fixed_of(self.scenario)
         rows = [
             event("annotation", "ProfilerStep#0", 0.0, self.iteration_s, thread=0),
             event("compute", "forward", 0.0, self.jitter_s, stream=0),
@@ -69,11 +58,18 @@ class ShardedPrediction:
                 rows += message(number, row.op, row[2], n_workers, stream, times)
         return as_events(rows)
 
-    def to_chrome_trace(self) -> str:
-        """Return `to_events` as a trace in JSON, which Perfetto opens and load_run reads back."""
-        return chrome_trace(self.to_events())
+    def _sent(self) -> str:
+        return counted(int((~self.timeline["op"].isin(_COMPUTE)).sum()), "message")
 
 
+@checked(
+    scenario=a_scenario,
+    kind=one_of(_KINDS),
+    all_gather=optional(a_cost),
+    reduce_scatter=optional(a_cost),
+    prefetch=yes_or_no,
+    ahead=whole(),
+)
 def predict_sharded(
     scenario: Scenario,
     kind: str = "full shard",
@@ -86,20 +82,20 @@ def predict_sharded(
 
     Parameters
     ----------
-    scenario : its fusion cuts the units; n_streams 1 sends all in one queue (FSDP1), 2 gives
-        reduce-scatters one of their own (FSDP2); slowdown, jitter and fixed_s hold as in predict
+    scenario : its fusion cuts the units; n_streams 1 sends all in one queue (FSDP1), 2 sends
+        reduce-scatters in a second one (FSDP2); slowdown, jitter and fixed_s as in predict
     kind : "full shard", "keep gathered" or "zero 2"
     all_gather, reduce_scatter : cost(nbytes, n_workers) -> s, nbytes of the whole unit; None for
         half the scenario's all_reduce, which is exact for a ring
     prefetch : whether backward's next all-gather is sent before the reduce-scatter
-    ahead : units that may be whole at a time, from 1 up
+    ahead : units that may be gathered at a time, from 1 up
 
-    Forward is what T1 leaves beside backward, shared among units as backward is. Parameters travel
-    with as many bytes as gradients. Raises ValueError for a scenario without overlap, with
-    micro-batches or launch times, which this schedule does not know, or another kind.
+    Forward is T1 minus backward, shared among units like backward. Parameters have as many bytes
+    as gradients. Raises ValueError for a scenario without overlap, with micro-batches or launch
+    times, which this schedule does not support.
     """
-    _refuse(scenario, kind, ahead)
-    # units of several types of data: in the order in which backward is through with them
+    _refuse(scenario)
+    # with several types of data: in the order in which backward completes the units
     table = fuse(scenario.gradients, scenario.fusion)
     table = table.sort_values("ready_s", kind="stable", ignore_index=True)
     half = _halved(scenario.all_reduce)
@@ -129,14 +125,10 @@ def _prediction(scenario: Scenario, timeline: pd.DataFrame) -> ShardedPrediction
     start, end = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
     busy = intervals.measure(*intervals.union(start, end))
     compute = float((end - start)[computes].sum())
-    jitter_s = float(seconds_late(scenario.jitter, scenario.n_workers))
     exposed_s = max(0.0, busy - compute) if scenario.n_workers > 1 else 0.0
     alone_s = max(scenario.one_worker_s, scenario.backward_s)  # backward may hold coding
     slowed_s = max(0.0, compute - alone_s) if scenario.slowdown else 0.0
-    fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
-    iteration_s = scenario.one_worker_s + exposed_s + slowed_s + jitter_s + fixed_s
-    factor = scenario.one_worker_s / iteration_s
-    return ShardedPrediction(scenario, timeline, iteration_s, exposed_s, factor, slowed_s, jitter_s)
+    return ShardedPrediction.of(scenario, timeline, exposed_s, slowed_s=slowed_s)
 
 
 def _compute(scenario: Scenario, table: pd.DataFrame) -> dict:
@@ -155,7 +147,7 @@ def _compute(scenario: Scenario, table: pd.DataFrame) -> dict:
 
 
 def _order(kind: str, n: int, prefetch: bool, ahead: int) -> list[tuple]:
-    """Return (op, unit, tasks it waits for) of all tasks, each queue's in the order it is sent."""
+    """Return (op, unit, tasks it waits for) of all tasks, each queue in sending order."""
     rows: list = []
     at: dict = {}
 
@@ -184,7 +176,7 @@ def _order(kind: str, n: int, prefetch: bool, ahead: int) -> list[tuple]:
 
 
 def _latency_and_transfer(cost, table: pd.DataFrame, n_workers) -> list[tuple[float, float]]:
-    """Return s of each unit's message that no other delays, and s that share the link."""
+    """Return the latency and the transfer time of each unit's message, s."""
     seconds = seconds_alone(cost, table["nbytes"].to_numpy(), n_workers)
     latency = latency_alone(cost, seconds, n_workers)
     return list(zip(latency.tolist(), (seconds - latency).tolist(), strict=True))
@@ -194,12 +186,7 @@ def _halved(all_reduce):
     return lambda nbytes, n_workers: 0.5 * np.asarray(all_reduce(nbytes, n_workers), dtype=float)
 
 
-def _refuse(scenario, kind: str, ahead: int):
-    check_scenario(scenario, "predict_sharded")
-    if kind not in KINDS:
-        raise ValueError(f"kind: expected one of {', '.join(KINDS)}; got {shown(kind)}")
-    if not (isinstance(ahead, int | np.integer) and ahead >= 1):
-        raise ValueError(f"ahead: expected a whole number from 1 up, got {shown(ahead)}")
+def _refuse(scenario: Scenario):
     unknown = {
         "overlap=False": not scenario.overlap,
         f"micro_batches={scenario.micro_batches}": scenario.micro_batches > 1,
@@ -207,8 +194,5 @@ def _refuse(scenario, kind: str, ahead: int):
         f"n_streams={scenario.n_streams}": scenario.n_streams > 2,
     }
     found = ", ".join(name for name, given in unknown.items() if given)
-    if found:
-        raise ValueError(
-            "predict_sharded: expected a scenario with overlap, one micro-batch, no launch times "
-            f"and 1 or 2 streams; got {found}. Vary it with dataclasses.replace"
-        )
+    expected = "overlap, one micro-batch, no launch times and 1 or 2 streams"
+    require(not found, "scenario", expected, found=found, do="Vary it with dataclasses.replace")

@@ -1,14 +1,14 @@
-"""Which input moves the scaling factor most: elasticities in closed form from the critical bucket.
+"""Elasticities of the scaling factor, in closed form from the critical bucket.
 
 The last message ends at A_c + sum of C_j, j >= c, where c is the critical bucket and A_c its
 arrival: its ready time, its launch, or the end of backward without overlap. So with one queue, and
-where communication bounds the iteration,
+if communication bounds the iteration,
 
     dTn/dp = sum of dC_j/dp, j >= c         for a price p of the link
     dTn/dx = (dT1 + dA_c - dB)/dx           when compute takes longer
 
-and the elasticity of the scaling factor T1/Tn to p is (p/T1) dT1/dp - (p/Tn) dTn/dp: by how many
-per cent it changes when p grows by one. Everything is hidden where all are 0.
+and the elasticity of the scaling factor T1/Tn to p is (p/T1) dT1/dp - (p/Tn) dTn/dp: its change in
+per cent if p grows by 1 %. If all are 0, backward hides all messages.
 """
 
 from dataclasses import fields, is_dataclass, replace
@@ -16,38 +16,42 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown
+from ..base.checks import checked, require
 from ..costs import Adjusted
 from ..fits.regimes import tangent
 from ..fusion import fuse
 from ..timeline import Prediction, Scenario, predict
-from ..timeline.scenario import check_scenario, host_launches, latency_alone, seconds_alone
+from ..timeline.scenario import a_scenario, host_launches, latency_alone, seconds_alone
 from .workloads import enqueued_by
 
 SENSITIVITY = {
-    "parameter": "a price of the link, latency and transfer where it has none, bytes (all "
+    "parameter": "a price of the link, latency and transfer if it has none, bytes (all "
     "gradients), backward (forward unchanged), compute (all of T1), buffer (a limit of fusion)",
-    "value": "its value, in SI units; 1 for a share of all",
-    "elasticity": "per cent of the scaling factor a per cent of the parameter",
+    "value": "its value in SI units; 1 for a share of all",
+    "elasticity": "% of the scaling factor per % of the parameter",
     "method": "critical bucket, or half to double: ln(SF(2x) / SF(x/2)) / ln 4",
-    "note": "what it stands for, in words",
+    "note": "meaning of the parameter",
 }
 _LIMITS = ("buffer_bytes", "cap_bytes", "threshold_bytes", "elements")
-_STEP = 1e-6  # relative: costs and arrivals are straight between their breaks
+_STEP = 1e-6  # relative: costs and arrivals are linear between their breaks
 
 
+@checked(scenario=a_scenario)
 def sensitivity(scenario: Scenario, fit=None) -> pd.DataFrame:
     """Return SENSITIVITY, the largest elasticity first.
 
-    Prices are those of `all_reduce.parameters`. The buffer, whose effect comes in steps, is halved
-    and doubled instead. Where two buckets are critical at once, or all is just hidden, the
-    elasticity is that of the first bucket: the other side of the kink has another.
+    Prices are those of `all_reduce.parameters`. The buffer, which acts in steps, is halved and
+    doubled. If two buckets are critical, or backward only just hides all messages, the elasticity
+    has a kink; the value returned is that of the first bucket.
 
-    fit : of the all-reduce, whose card may say that a price is not determined: its note says so
+    fit : of the all-reduce; notes say which prices it does not determine
 
-    Raises ValueError for several streams or a slow-down, where there is no closed form.
+    Raises ValueError for several streams or a slow-down, which have no closed form.
     """
-    _refuse(scenario)
+    found = f"n_streams={scenario.n_streams}, slowdown={scenario.slowdown:g}"
+    closed = scenario.n_streams == 1 and scenario.slowdown == 0
+    do = "Take replace(scenario, n_streams=1, slowdown=0.0)"
+    require(closed, "scenario", "one stream and no slow-down", found=found, do=do)
     free = {} if fit is None else _free(fit)
     prediction = predict(scenario)
     one_worker_s, iteration_s = scenario.one_worker_s, prediction.iteration_s
@@ -72,14 +76,14 @@ def sensitivity(scenario: Scenario, fit=None) -> pd.DataFrame:
 
 
 def _critical(prediction: Prediction) -> int:
-    """Return the number of the first critical bucket, or how many there are when all is hidden."""
+    """Return the index of the first critical bucket, or the number of buckets if all are hidden."""
     if prediction.exposed_comm_s + prediction.idle_s == 0:
         return len(prediction.timeline)
     return int(prediction.explain()["critical"].to_numpy().argmax())
 
 
 def _prices(scenario: Scenario, nbytes: pd.Series):
-    """Yield name, value, s that an e-fold of it adds to each message, and a note."""
+    """Yield name, value, s added to each message per e-fold of it, and a note."""
     cost, n, sizes = scenario.all_reduce, scenario.n_workers, nbytes.to_numpy(float)
     priced = price_slopes(cost, sizes, n)
     for name, (value, slopes) in priced.items():
@@ -87,14 +91,14 @@ def _prices(scenario: Scenario, nbytes: pd.Series):
     if not priced:
         seconds = seconds_alone(cost, sizes, n)
         latency = latency_alone(cost, seconds, n)
-        yield "latency", 1.0, latency, "what an empty message costs"
+        yield "latency", 1.0, latency, "cost of an empty message"
         yield "transfer", 1.0, seconds - latency, "the rest of each message"
     up, down = (seconds_alone(cost, sizes * (1 + step), n) for step in (_STEP, -_STEP))
-    yield "bytes", float(sizes.sum()), (up - down) / (2 * _STEP), "messages held"
+    yield "bytes", float(sizes.sum()), (up - down) / (2 * _STEP), "messages unchanged"
 
 
 def price_slopes(cost, nbytes: np.ndarray, n_workers) -> dict:
-    """Return price -> (value, dC/dprice of each message); empty for a cost without parameters."""
+    """Return price -> (value, dC/dprice of each message), empty for a cost without parameters."""
     if isinstance(cost, Adjusted):
         inner = price_slopes(cost.cost, nbytes / cost.compression, n_workers)
         return {
@@ -110,9 +114,9 @@ def _is_latency(name: str) -> bool:
 
 
 def _arrival_moves(scenario: Scenario, bucket: int) -> float:
-    """Return by how many s a bucket's arrival is later for an e-fold of backward.
+    """Return the s by which an e-fold of backward delays a bucket's arrival.
 
-    The policy is asked again, as one with a clock may launch at times of backward or of the host.
+    The policy is called again, because one with a clock may launch at times of backward.
     """
     late, early = (_arrival(scenario, bucket, 1 + step) for step in (_STEP, -_STEP))
     return (late - early) / (2 * _STEP)
@@ -122,14 +126,14 @@ def _arrival(scenario: Scenario, bucket: int, stretch: float) -> float:
     table, backward_s = scenario.gradients, scenario.backward_s * stretch
     ready_s = table["ready_s"] * stretch
     buckets = fuse(enqueued_by(table, ready_s).assign(ready_s=ready_s), scenario.fusion)
-    bucket = min(bucket, len(buckets) - 1)  # a clock may have cut otherwise
+    bucket = min(bucket, len(buckets) - 1)  # a clock may cut differently
     ready_s = min(float(buckets["ready_s"].iloc[bucket]), backward_s)
     launch_s = float(host_launches(buckets, scenario.launch_s)[bucket])
     return max(ready_s, launch_s, 0.0 if scenario.overlap else backward_s)
 
 
 def _buffer(scenario: Scenario):
-    """Return the rows of the limits of a fusion policy."""
+    """Yield the rows of the limits of a fusion policy."""
     policy = scenario.fusion
     if not is_dataclass(policy) or np.ndim(scenario.launch_s):
         return
@@ -144,20 +148,7 @@ def _buffer(scenario: Scenario):
 
 
 def _free(fit) -> dict[str, str]:
-    """Return the notes on prices that the rows of a fit leave free."""
-    if not hasattr(fit, "undetermined"):
-        raise ValueError(
-            f"sensitivity: fit: expected a Fit, got {shown(fit)}; make one: "
-            "fit_all_reduce(measurements)"
-        )
+    """Return the notes on prices that a fit does not determine."""
+    do = "Make one: fit_all_reduce(measurements)"
+    require(hasattr(fit, "undetermined"), "fit", "a Fit", fit, do)
     return {name: f"not determined {why}" for name, why in fit.undetermined().items()}
-
-
-def _refuse(scenario):
-    check_scenario(scenario, "sensitivity")
-    if scenario.n_streams > 1 or scenario.slowdown > 0:
-        raise ValueError(
-            "sensitivity: expected one stream and no slow-down, which have no closed form; got "
-            f"n_streams={scenario.n_streams}, slowdown={scenario.slowdown:g}. "
-            "Take replace(scenario, n_streams=1, slowdown=0.0)"
-        )

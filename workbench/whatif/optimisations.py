@@ -16,10 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..base.checks import a_policy, call_of, checked, real, require, shown
-from ..costs import Hierarchical, Link
+from ..costs import Cost, Hierarchical, Link
 from ..costs.adjusted import adjusted, around
-from ..fusion import DDPBuckets
+from ..fusion import DDPBuckets, Policy
 from ..timeline import Scenario
+from ..timeline.prediction import Predicted
 from ..timeline.scaling import TIMES
 from .optimum import optimal
 from .priority import PriorityPrediction, predict_priority
@@ -37,7 +38,7 @@ class TensorFusion:
         each message in its queue
     """
 
-    policy: object = DDPBuckets()
+    policy: Policy = DDPBuckets()
     copy_s_per_byte: float = 0.0
     own: ClassVar = ("copy_s_per_byte",)
 
@@ -199,7 +200,7 @@ class HierarchicalAllReduce:
 class OtherCollective:
     """Another cost of a message: another algorithm or link, such as Tree(link)."""
 
-    all_reduce: object
+    all_reduce: Cost
 
     def __call__(self, scenario: Scenario) -> Scenario:
         return replace(scenario, all_reduce=around(scenario.all_reduce, self.all_reduce))
@@ -275,7 +276,7 @@ class Together:
 
 def returned(found, optimisation):
     """Return the result of an optimisation, a Scenario or a prediction, or raise ValueError."""
-    ok = isinstance(found, Scenario) or hasattr(found, "iteration_s")
+    ok = isinstance(found, Scenario | Predicted)
     require(ok, shown(optimisation), "a Scenario as its result", found)
     return found
 

@@ -2,53 +2,48 @@
 
 P3 (Jayarajan et al., MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019) cut each gradient into
 pieces and, whenever the link is free, send a piece of the ready gradient whose layer is nearest to
-the input. The next forward does not wait for all messages, as with one queue: each layer waits for
-its own gradient only.
+the input. The next forward does not wait for all messages, as with one queue: each layer waits only
+for its own gradient.
 
     forward of gradient g starts at max(end of forward before it, end of the last piece of g)
     Tn = end of the next iteration's forward - begin of this backward
 
-Gradients g = 1..L are in the order of backward, and forward runs L..1. As forward of g = 1 waits
-for the last message, none is left when the next backward begins: the first period is the steady
-state.
+Gradients g = 1..L are in the order of backward, and forward runs L..1. Forward of g = 1
+waits for the last message, so none is left when the next backward begins: the first period is the
+steady state.
 """
 
 import heapq
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from ..base.checks import numbers, shown
+from ..base.checks import checked, numbers, require, yes_or_no
+from ..base.units import counted
 from ..fusion import fuse
 from ..fusion.buckets import check_piece
 from ..fusion.policies import doubt_limit
 from ..timeline import Scenario
-from ..timeline.scenario import check_scenario, seconds_alone, seconds_late
+from ..timeline.prediction import Predicted
+from ..timeline.scenario import a_scenario, seconds_alone
 
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class PriorityPrediction:
-    """What is predicted of priority scheduling: iteration_s = T1 + exposed, jitter and fixed.
+class PriorityPrediction(Predicted):
+    """What is predicted of priority scheduling; exposed_comm_s delays the next forward.
 
-    timeline : a row a gradient, or a fused message, in the order of backward: name, nbytes,
-        n_pieces, ready_s, start_s and end_s (its first piece's start, its last one's end),
+    timeline : one row per gradient, or fused message, in the order of backward: name, nbytes,
+        n_pieces, ready_s, start_s and end_s (start of its first piece, end of its last),
         forward_start_s and forward_end_s (of its layers in the next iteration); s since backward
         began
-    exposed_comm_s : s for which the next forward waits for messages
-    scaling_factor : T1 / iteration_s
     """
 
-    scenario: Scenario
-    timeline: pd.DataFrame
-    iteration_s: float
-    exposed_comm_s: float
-    scaling_factor: float
-    jitter_s: float = 0.0
+    def _sent(self) -> str:
+        return counted(int(self.timeline["n_pieces"].sum()), "piece")
 
 
+@checked(scenario=a_scenario, fused=yes_or_no)
 def predict_priority(
     scenario: Scenario,
     piece_bytes: int = 4_000_000,
@@ -60,19 +55,19 @@ def predict_priority(
 
     Parameters
     ----------
-    scenario : of several micro-batches only the first one's forward waits
-    piece_bytes : the most a message holds; a piece under way is not interrupted. By default
-        ByteScheduler's million float32; P3's slices are 160,000 bytes
-    forward_s : s of forward of each gradient's layer, in the order of backward; what T1 leaves
-        besides runs after it. None takes what T1 leaves beside backward, shared among gradients as
-        backward is (an assumption, where forward was not recorded)
-    piece_s : s that each piece takes besides its message, for scheduling it
-    fused : False sends each gradient alone, in pieces, as P3 and ByteScheduler do, whatever the
-        scenario's fusion; True sends its fused messages so, and all layers of one wait for it
+    scenario : with several micro-batches only the forward of the first waits
+    piece_bytes : largest message; a piece being sent is not interrupted. Default: ByteScheduler's
+        million float32; P3's slices are 160,000 bytes
+    forward_s : s of forward of each gradient's layer, in the order of backward; the rest of T1
+        runs after it. None takes T1 minus backward, shared among gradients like backward (an
+        assumption if forward was not recorded)
+    piece_s : s added per piece to schedule it
+    fused : False sends each gradient alone, in pieces, like P3 and ByteScheduler, and ignores the
+        scenario's fusion; True cuts its fused messages, and all layers of one wait for it
 
-    Pieces are sent one by one: ByteScheduler's credit, which keeps several under way to hide their
+    Pieces are sent one by one; ByteScheduler's credit, which sends several at a time to hide
     latency, is not modelled. Raises ValueError for a scenario with several streams, a slow-down or
-    launch times a bucket, for a policy with a clock, and for forward times that do not fit into T1.
+    launch times per bucket, for a policy with a clock, and if forward exceeds T1 minus backward.
     """
     _refuse(scenario)
     check_piece(piece_bytes, "piece_bytes")
@@ -89,9 +84,6 @@ def predict_priority(
     start, end = _sent(earliest, counts, seconds)
     begin, done = _forward_times(forward, end, scenario.backward_s)
     exposed_s = max(0.0, float(done[0] - scenario.backward_s - forward.sum()))
-    jitter_s = float(seconds_late(scenario.jitter, scenario.n_workers))
-    fixed_s = scenario.fixed_s if scenario.n_workers > 1 else 0.0
-    iteration_s = scenario.one_worker_s + exposed_s + jitter_s + fixed_s
     timeline = pd.DataFrame(
         {
             "name": units["name"].to_numpy(),
@@ -104,8 +96,7 @@ def predict_priority(
             "forward_end_s": done,
         }
     )
-    factor = scenario.one_worker_s / iteration_s
-    return PriorityPrediction(scenario, timeline, iteration_s, exposed_s, factor, jitter_s)
+    return PriorityPrediction.of(scenario, timeline, exposed_s)
 
 
 def _forward(forward_s, ready: np.ndarray, scenario: Scenario, rest_s: float) -> np.ndarray:
@@ -115,28 +106,20 @@ def _forward(forward_s, ready: np.ndarray, scenario: Scenario, rest_s: float) ->
         whole_s = scenario.backward_s
         return rest_s * (backward / whole_s if whole_s else np.full(len(ready), 1 / len(ready)))
     forward = np.atleast_1d(numbers(forward_s, "forward_s"))
-    if forward.shape != ready.shape:
-        raise ValueError(
-            f"forward_s: expected {len(ready)} numbers, one a gradient; got {forward.size}"
-        )
-    if forward.sum() > rest_s * (1 + _ROUNDING):
-        raise ValueError(
-            f"forward_s: expected at most what T1 leaves beside backward, {rest_s:.6g} s in all; "
-            f"got {forward.sum():.6g} s"
-        )
+    each = f"{len(ready)} numbers, one per gradient"
+    require(forward.shape == ready.shape, "forward_s", each, forward.size)
+    most = f"at most T1 minus backward, {rest_s:.6g} s in all"
+    require(forward.sum() <= rest_s * (1 + _ROUNDING), "forward_s", most, forward.sum())
     return forward
 
 
 def _units(scenario: Scenario, forward: np.ndarray, fused: bool):
-    """Return what is sent, a table of name, nbytes and ready_s, and s of forward of each."""
+    """Return what is sent (name, nbytes, ready_s) and the s of forward of each."""
     if not fused:
         return scenario.gradients, forward
     grouped, table = scenario.fusion(scenario.gradients), fuse(scenario.gradients, scenario.fusion)
-    if "launch_s" in table:
-        raise ValueError(
-            f"predict_priority: {shown(scenario.fusion)} has a clock of its own, which keeps its "
-            "messages in order; fuse by another policy, such as DDPBuckets()"
-        )
+    expected, do = "a fusion policy without a clock", "Fuse by another policy, such as DDPBuckets()"
+    require("launch_s" not in table, "scenario", expected, scenario.fusion, do)
     table = table.assign(name=[f"message {k}" for k in range(len(table))])
     table["forward_s"] = np.bincount(np.asarray(grouped).astype(int), weights=forward)
     # with several types of data a message sent later may be ready first
@@ -151,7 +134,7 @@ def _earliest(scenario: Scenario) -> float:
 
 
 def _pieces(scenario: Scenario, sizes: np.ndarray, piece_bytes: int, piece_s: float):
-    """Return the pieces of each gradient, shape (L,), and s of a whole and of the last, (L, 2)."""
+    """Return pieces per gradient, shape (L,), and s of a full and of the last one, (L, 2)."""
     counts = np.maximum(-(-sizes // piece_bytes), 1)
     last = sizes - (counts - 1) * piece_bytes
     nbytes = np.column_stack([np.minimum(sizes, piece_bytes), last])
@@ -190,16 +173,12 @@ def _forward_times(forward: np.ndarray, arrived: np.ndarray, backward_s: float):
     return begin, done
 
 
-def _refuse(scenario):
-    check_scenario(scenario, "predict_priority")
+def _refuse(scenario: Scenario):
     unknown = {
         f"n_streams={scenario.n_streams}": scenario.n_streams > 1,
         f"slowdown={scenario.slowdown}": scenario.slowdown > 0,
-        "launch_s one a bucket": np.ndim(scenario.launch_s) > 0,
+        "several launch_s": np.ndim(scenario.launch_s) > 0,
     }
     found = ", ".join(name for name, given in unknown.items() if given)
-    if found:
-        raise ValueError(
-            "predict_priority: expected a scenario with one stream, no slow-down and one launch "
-            f"time; got {found}. Vary it with dataclasses.replace"
-        )
+    expected = "one stream, no slow-down and one launch time"
+    require(not found, "scenario", expected, found=found, do="Vary it with dataclasses.replace")

@@ -14,7 +14,7 @@ from ..costs.adjusted import around
 from ..fusion import fuse
 from ..timeline import Scenario, predict
 from ..timeline.queues import beyond_compute
-from ..timeline.scenario import check_scenario, host_launches, seconds_alone, seconds_late
+from ..timeline.scenario import a_scenario, host_launches, seconds_alone, seconds_late
 from .workloads import enqueued_by
 
 _CV = real("a number from 0 to below 0.3", lambda v: 0 <= v < 0.3, "2 % is 0.02")
@@ -134,6 +134,6 @@ def _last_members(scenario: Scenario) -> np.ndarray:
 
 def refuse_fit(scenario, fit, caller: str):
     """Raise ValueError unless there is a Scenario and a Fit of the time of messages."""
-    check_scenario(scenario, caller)
+    a_scenario(scenario, caller)
     ok = getattr(fit, "inputs", ()) == ("nbytes", "n_workers")  # a fit of batches has others
     require(ok, f"{caller} fit", "a Fit of messages", fit, "Make one: fit_all_reduce(measurements)")

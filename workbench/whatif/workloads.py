@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..base.checks import above_0, call_of, checked, optional, real, require, shown, whole
-from ..timeline import Scenario
+from ..timeline import Jitter, Scenario
 from ..timeline.scaling import with_compute
 
 TIMES_AS_MUCH = real("a number above 0", lambda v: v > 0, "2.0 is twice")
@@ -119,7 +119,7 @@ class LocalSGD:
 class _OverSteps:
     """Jitter of the sum of independent steps: sqrt(steps) times that of one (exact for normals)."""
 
-    jitter: object
+    jitter: Jitter
     steps: int
 
     def __call__(self, n_workers):
