@@ -225,7 +225,5 @@ def test_one_model_cannot_be_timed_beside_itself(tmp_path):
 def test_timings_without_an_all_reduce_are_refused(profile, links):
     path = links / "collectives.csv"
     pd.read_csv(path).query("op == 'all_gather'").to_csv(path, index=False)
-    with pytest.raises(
-        ValueError, match=r"expected timed all-reduces \(op all_reduce\), found none"
-    ):
+    with pytest.raises(ValueError, match=r"expected timed all-reduces \(op all_reduce\), got none"):
         recorded_scenario(profile, links, 2)

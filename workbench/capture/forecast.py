@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..base.checks import require
 from ..base.units import MIB
 from ..costs import Interpolated
 from ..fusion import DDPBuckets, FixedBuffer, OneMessage, PerTensor
@@ -34,16 +35,12 @@ def _price(collectives) -> Interpolated:
         path = Path(path) / "collectives.csv"
     table = read_measurements(path)
     table = table[table["op"] == "all_reduce"]
-    if table.empty:
-        raise ValueError(f"{path}: expected timed all-reduces (op all_reduce), found none")
+    require(len(table), str(path), "timed all-reduces (op all_reduce)", found="none")
     return Interpolated(table.reset_index(drop=True))
 
 
 def untimed_workers(scenario: Scenario) -> str:
-    """Return how many workers the messages of a recorded scenario were timed with, where not its.
-
-    "" where they were timed with as many.
-    """
+    """Return a note if messages were timed with other numbers of workers only, else ""."""
     timed = sorted(set(scenario.all_reduce.table["n_workers"]))
     if scenario.n_workers in timed:
         return ""
@@ -56,7 +53,7 @@ def untimed_workers(scenario: Scenario) -> str:
 
 
 def forecasts(scenario: Scenario) -> tuple[Scenario, pd.DataFrame]:
-    """Return the scenario with its optimal plan, and what the usual policies would take beside it.
+    """Return the scenario with its optimal plan, and the forecasts of this and the usual policies.
 
     Columns: policy (as `train` names it), n_messages, iteration_s (s), scaling_factor.
     """

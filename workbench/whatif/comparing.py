@@ -120,8 +120,8 @@ def compare(scenario: Scenario, optimisations: Mapping) -> pd.DataFrame:
     for label, optimisation in optimisations.items():
         found = predict_with(scenario, optimisation)
         own_s = found.iteration_s - predict_with(scenario, free(optimisation)).iteration_s
-        told = getattr(optimisation, "assumes", "")
-        rows.append(_compared(label, found, base, _samples(optimisation, found, base), own_s, told))
+        note = getattr(optimisation, "assumes", "")
+        rows.append(_compared(label, found, base, _samples(optimisation, found, base), own_s, note))
     return pd.DataFrame(rows, columns=list(COMPARISON))
 
 
@@ -224,7 +224,7 @@ def _shapley(sets: _Sets) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(SHAPLEY))
 
 
-def _compared(label, found, base, samples: float, own_s: float, told: str) -> dict:
+def _compared(label, found, base, samples: float, own_s: float, assumes: str) -> dict:
     one_worker_s = found.scenario.one_worker_s
     other = abs(one_worker_s / base.scenario.one_worker_s - 1) > 1e-12
     note = f"scaling factor relative to its own T1, {one_worker_s:.4g} s" if other else ""
@@ -239,7 +239,7 @@ def _compared(label, found, base, samples: float, own_s: float, told: str) -> di
         "samples": samples,
         "scaling_factor": found.scaling_factor,
         "speedup": speedup,
-        "note": "; ".join(filter(None, (slower, note, told))),
+        "note": "; ".join(filter(None, (slower, note, assumes))),
     }
 
 

@@ -252,8 +252,8 @@ class Together:
 
     @property
     def assumes(self) -> str:
-        told = [getattr(each, "assumes", "") for each in self.optimisations]
-        return "; ".join(dict.fromkeys(filter(None, told)))
+        words = [getattr(each, "assumes", "") for each in self.optimisations]
+        return "; ".join(dict.fromkeys(filter(None, words)))
 
     @property
     def stages(self) -> tuple:
