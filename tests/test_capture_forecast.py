@@ -155,7 +155,7 @@ def test_the_plan_is_written_also_where_nobody_reads_what_is_printed(profile, li
     command += ["--collectives", str(links), "--workers", "2", "--out", str(links / "p.json")]
     reading, writing = os.pipe()
     os.close(reading)
-    subprocess.run(command, stdout=writing, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    subprocess.run(command, stdout=writing, stderr=subprocess.DEVNULL, timeout=600, check=False)
     os.close(writing)
     assert (
         read_plan(links / "p.json")[0] == forecasts(recorded_scenario(profile, links, 2))[0].fusion

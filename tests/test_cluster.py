@@ -37,7 +37,7 @@ def address(folder):
         started("distributed.cli.dask_worker", *here, "--nthreads", "1", "--no-nanny", *at),
         distributed.Client(scheduler_file=str(file)) as client,
     ):
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=600)
         yield client.scheduler.address
 
 

@@ -199,6 +199,7 @@ def test_the_command_line_returns_why_it_failed(tmp_path, monkeypatch):
     assert write_from([]).startswith("notebooks: expected this folder")
 
 
+@pytest.mark.all
 def test_a_notebook_of_the_checkout_becomes_a_page_whose_receipts_name_its_recipe(tmp_path):
     path = NOTEBOOKS / "01-where-the-time-goes.ipynb"
     index = write_pages([path], tmp_path)

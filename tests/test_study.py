@@ -307,7 +307,7 @@ def started(tmp_path, *options):
 def test_a_short_study_measures_goes_on_and_leaves_nothing_behind(networks, tmp_path):
     options = ("--networks", "2", "--models", "lstm")
     first = started(tmp_path, *options)
-    _, said = first.communicate(timeout=300)
+    _, said = first.communicate(timeout=1200)
     assert first.returncode == 0, said
     assert namespaces_of(first.pid) == []
     table = predicted(read_study(tmp_path))
@@ -317,7 +317,7 @@ def test_a_short_study_measures_goes_on_and_leaves_nothing_behind(networks, tmp_
     info = json.loads((tmp_path / "run.json").read_text())
     assert info["networks"] == {"1 Gbit/s, 0.1 ms": "switch"}
     before = {path: path.read_text() for path in tmp_path.glob("*.*")}
-    _, said = started(tmp_path, *options).communicate(timeout=60)
+    _, said = started(tmp_path, *options).communicate(timeout=600)
     assert {path: path.read_text() for path in before} == before, said  # nothing measured twice
 
 
@@ -327,7 +327,7 @@ def test_an_ended_study_leaves_nothing_behind(networks, tmp_path):
     while process.poll() is None and not namespaces_of(process.pid):
         time.sleep(0.1)
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode != 0
     assert namespaces_of(process.pid) == []
 
@@ -341,7 +341,7 @@ def test_a_study_whose_switch_is_killed_ends_and_says_so(networks, tmp_path):
         ["pgrep", "-P", str(process.pid), "delay_switch"], capture_output=True, text=True
     )
     os.kill(int(listed.stdout), signal.SIGKILL)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=1200)
     assert process.returncode != 0
     assert "study: work: exit codes by rank" in said
     assert namespaces_of(process.pid) == []
@@ -381,7 +381,7 @@ def test_no_network_is_faster_than_its_rate_and_delay(networks, network):
         with subprocess.Popen([*enter[0], ECHO.format(**told)], stdout=subprocess.PIPE) as server:
             assert server.stdout.readline() == b"listens\n"
             done = subprocess.run(
-                [*enter[1], CALL.format(**told)], capture_output=True, text=True, timeout=60
+                [*enter[1], CALL.format(**told)], capture_output=True, text=True, timeout=600
             )
     there_and_back_s, transfer_s = map(float, done.stdout.split())
     assert there_and_back_s > 2 * network.delay_us * 1e-6

@@ -311,7 +311,7 @@ if __name__ == "__main__":
     for each in ranks:
         each.start()
     for each in ranks:
-        each.join(120)
+        each.join(900)
         if each.exitcode is None:
             each.kill()
     os._exit(any(each.exitcode != 0 for each in ranks))

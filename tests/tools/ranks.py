@@ -58,7 +58,7 @@ if __name__ == "__main__":
         each.start()
     (folder / "pids.json").write_text(json.dumps([each.pid for each in ranks]))
     for each in ranks:
-        each.join(100)
+        each.join(900)
         if each.exitcode is None:
             each.kill()
             each.join()
