@@ -188,3 +188,50 @@ def test_several_ranks_and_a_python_that_does_not_exist_are_refused(write_trace,
     refusal(lambda: cross_check(path.parent), str(path.parent), "0, 1")
     with pytest.raises(FileNotFoundError, match="peer_python: .*nowhere"):
         cross_check(path, "/nowhere")
+
+
+def peer_that(folder, script):
+    """A program in the place of the Python of the tools."""
+    path = folder / "peer"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("us", "tool", "why"),
+    [
+        ((1155, 140, 120, 20, 100, 110, 905), "TraceLens", "agrees"),
+        ((155, 70, 60, 10, 50, 55, 30), "HTA", "it drops the last ProfilerStep"),
+        ((1155, 139, 120, 20, 100, 110, 905), "TraceLens", "agrees"),
+        ((1155, 120, 120, 20, 100, 110, 905), "TraceLens", "-0.020 ms not explained"),
+    ],
+)
+def test_the_answer_of_a_tool_is_compared_and_explained(write_trace, tmp_path, us, tool, why):
+    said = json.dumps(dict(zip(QUANTITIES, us, strict=True)) | {"version": "1.2"})
+    trace = write_trace(two_steps(), distributedInfo={"rank": 0})
+    table = cross_check(trace, peer_that(tmp_path, f"echo '{said}'"))
+    assert set(table["version"]) == {"1.2"}
+    mine = table[table["tool"] == tool].set_index("quantity")
+    assert mine["theirs_ms"].tolist() == pytest.approx([each / 1e3 for each in us])
+    ours = mine.loc["compute", "ours_ms"]
+    assert ours == pytest.approx(0.140)
+    assert mine.loc["compute", "difference_ms"] == pytest.approx(us[1] / 1e3 - ours)
+    assert mine.loc["compute", "difference_percent"] == pytest.approx(100 * (us[1] / 140 - 1))
+    assert mine.loc["compute", "why"].startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("script", "version", "why"),
+    [
+        ("echo null", "not installed", "not importable in "),
+        ("echo no >&2; exit 1", "failed", "it ended with: no"),
+        ("echo hello", "failed", "its answer is not JSON: 'hello"),
+    ],
+)
+def test_a_tool_without_an_answer_is_reported(write_trace, tmp_path, script, version, why):
+    trace = write_trace(two_steps(), distributedInfo={"rank": 0})
+    table = cross_check(trace, peer_that(tmp_path, script))
+    assert set(table["version"]) == {version}
+    assert table["why"].str.startswith(why).all()
+    assert table[["theirs_ms", "difference_ms"]].isna().all(axis=None)

@@ -271,6 +271,20 @@ def test_rows_that_overlap_on_one_stream_are_flagged(write_trace):
     assert run.ledger["why"].str.contains("overlap on one stream").any()
 
 
+def test_sizes_come_from_an_execution_trace(write_trace, tmp_path):
+    tensor, kernel = [7, 8, 0, 10, 4, "cuda:0"], "ncclDevKernel_AllReduce_Sum_f32"
+    call = {"id": 5, "rf_id": 4, "name": "record_param_comms", "outputs": []}
+    call["inputs"] = [[tensor], 151, 0, 0, "allreduce", [], []]
+    call["input_types"] = ["GenericList[Tensor(float)]", "Int"]
+    (tmp_path / "eg.json").write_text(json.dumps({"schema": "1.0.1", "pid": 1, "nodes": [call]}))
+    run = load_run(write_trace([*WORK, *launched(kernel, 600, 9, 550, 2)], **of_rank(0)))
+    filled = add_sizes(run, tmp_path / "eg.json")
+    known = filled.events["nbytes"].dropna()
+    assert known.tolist() == [40] and filled.events.loc[known.index, "kind"].item() == "comm"
+    assert run.events["nbytes"].isna().all()
+    assert filled.ledger["why"].iloc[-1].startswith("sizes of 1 messages taken")
+
+
 def test_sizes_come_from_the_execution_trace_of_the_same_rank(shared, tmp_path):
     with tarfile.open(shared / "traces/pytorch_et/dlrm_pytorch_et.tar.gz") as archive:
         member = next(m for m in archive.getmembers() if m.name.endswith("dlrm_eg_2.json"))
