@@ -270,34 +270,37 @@ def test_parameters_that_are_not_used_are_found_out(tmp_path, broken, policy):
     assert {name for each in sent for name in each} >= {"never.weight", "never.bias", "weight"}
 
 
-def test_slurm_announces_a_worker_its_rank():
-    job = {
-        "SLURM_PROCID": "5",
-        "SLURM_NTASKS": "8",
-        "SLURM_LOCALID": "1",
-        "SLURM_NTASKS_PER_NODE": "4",
-        "SLURM_JOB_ID": "123456",
-        "SLURM_JOB_NODELIST": "gpu[03-05,9],cpu1",
-    }
-    assert announced(job) == {
-        "RANK": "5",
-        "WORLD_SIZE": "8",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "4",
-        "MASTER_ADDR": "gpu03",
-        "MASTER_PORT": "23456",
-    }
+def slurm(**values):
+    return {f"SLURM_{name}": str(value) for name, value in values.items()}
 
 
-def test_a_script_of_slurm_is_alone_and_a_step_is_not():
-    job = {"SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "a[1-4]", "SLURM_TASK_PID": "77"}
-    job |= {"SLURM_NTASKS": "32", "SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "8"}
-    assert announced(job) == {}
-    step = job | {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
-    step |= {"SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "a[2-3]", "SLURM_PROCID": "1"}
-    found = announced(step)
-    assert (found["WORLD_SIZE"], found["LOCAL_WORLD_SIZE"]) == ("4", "2")
-    assert (found["RANK"], found["MASTER_ADDR"], found["MASTER_PORT"]) == ("1", "a2", "20012")
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+HOSTS = "gpu[03-05,9],cpu1"
+JOB = slurm(JOB_ID=9, JOB_NODELIST="a[1-4]", TASK_PID=77, NTASKS=32, PROCID=0, NTASKS_PER_NODE=8)
+STEP = slurm(STEP_NUM_TASKS=4, STEP_TASKS_PER_NODE="2(x2)", STEP_ID=3, STEP_NODELIST="a[2-3]")
+
+
+@pytest.mark.parametrize(
+    ("environment", "values"),
+    [
+        (
+            slurm(
+                PROCID=5, NTASKS=8, LOCALID=1, NTASKS_PER_NODE=4, JOB_ID=123456, JOB_NODELIST=HOSTS
+            ),
+            ("5", "8", "1", "4", "gpu03", "23456"),
+        ),
+        (JOB, ()),  # a job's script is alone
+        (JOB | STEP | slurm(PROCID=1), ("1", "4", None, "2", "a2", "20012")),
+        (
+            slurm(PROCID=1, NTASKS=1, JOB_NODELIST="there")
+            | {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"},
+            ("0", "2", None, None, "here", "1"),  # torchrun's come first
+        ),
+    ],
+)
+def test_launchers_announce_a_worker(environment, values):
+    expected = {name: value for name, value in zip(NAMES, values, strict=False) if value}
+    assert announced(environment) == expected
 
 
 def test_workers_that_do_not_come_are_named(monkeypatch):
@@ -312,13 +315,6 @@ def test_workers_that_do_not_come_are_named(monkeypatch):
 )
 def test_the_first_host_of_a_job_is_where_workers_meet(hosts, first):
     assert announced({"SLURM_JOB_NODELIST": hosts, "SLURM_JOB_ID": "1"})["MASTER_ADDR"] == first
-
-
-def test_torchruns_variables_come_before_slurms():
-    both = {"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "1"}
-    both |= {"MASTER_ADDR": "here", "MASTER_PORT": "1", "SLURM_JOB_NODELIST": "there"}
-    expected = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
-    assert announced(both) == expected
 
 
 def test_nodes_of_a_sub_world_fill_one_after_another():
