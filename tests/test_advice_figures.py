@@ -10,7 +10,7 @@ from figure_tables import KNEE, OPTIONS, legend, paper_axes, ranges, rows, texts
 
 from workbench import MS
 from workbench.figures import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity
-from workbench.fusion import DDPBuckets, HorovodFusion, PerTensor
+from workbench.fusion import HorovodFusion, PerTensor
 from workbench.timeline import predict
 from workbench.whatif import (
     Accumulation,
@@ -100,9 +100,8 @@ def test_shares_add_up_to_the_total_and_lie_within_their_range(ax, scenario):
 
 
 def test_a_name_is_text_whatever_it_holds(ax, scenario):
-    draw_comparison(
-        ax, compare(scenario, {r"$\frac{<b>": OPTIONS["fp16"], "x" * 99: FasterLink(2)})
-    )
+    options = {r"$\frac{<b>": FasterLink(3), "x" * 99: FasterLink(2)}
+    draw_comparison(ax, compare(scenario, options))
     ax.figure.draw_without_rendering()
     assert rows(ax)[1] == r"$\frac{<b>"
     assert len(rows(ax)[2]) == 24
@@ -118,33 +117,20 @@ def test_a_curve_is_the_loss_in_per_cent_and_its_star_the_best(ax, scenario):
 
 
 def test_the_tie_zone_ends_at_the_last_setting_tied_without_a_gap(ax):
-    curve = pd.DataFrame(
-        {
-            "value": [1.0, 2.0, 4.0, 8.0, 16.0],
-            "cycle_ms": np.nan,
-            "setting": "a buffer of 1 MiB",
-            "loss": [0.0, 0.3, 0.01, 0.0, 0.2],
-            "tied": [True, False, True, True, False],
-        }
-    )
-    curve.loc[3, "loss"] = -0.001
+    losses, tied = [0.0, 0.3, 0.01, -0.001, 0.2], [True, False, True, True, False]
+    curve = pd.DataFrame({"value": 2.0 ** np.arange(5), "loss": losses, "tied": tied})
+    curve = curve.assign(cycle_ms=np.nan, setting="a buffer of 1 MiB")
     draw_fusion_curve(ax, curve)
     zone = ax.patches[0].get_extents().transformed(ax.transData.inverted())
     assert (zone.x0, zone.x1) == pytest.approx((4 / 1.06, 8 * 1.06))
 
 
-@pytest.mark.parametrize(
-    ("policy", "words"),
-    [(DDPBuckets(), "bucket_cap_mb"), (HorovodFusion(), "threshold of Horovod")],
-)
-def test_a_curve_names_the_setting_with_its_unit(ax, scenario, policy, words):
-    draw_fusion_curve(ax, loss_curve(scenario, policy))
-    assert words in ax.get_xlabel() and "(MiB)" in ax.get_xlabel()
-
-
-def test_ties_of_one_cycle_are_named_as_its_own(ax, scenario):
+def test_a_curve_names_the_setting_with_its_unit_and_ties_the_cycle_they_belong_to(ax, scenario):
+    draw_fusion_curve(ax, loss_curve(scenario))
+    assert ax.get_xlabel() == "bucket_cap_mb of PyTorch DDP (MiB)"
     curve = loss_curve(scenario, HorovodFusion())
     draw_fusion_curve(ax, curve)
+    assert ax.get_xlabel() == "fusion threshold of Horovod (MiB)"
     cycle = curve.loc[curve["loss"].idxmin(), "cycle_ms"]
     assert f"tied at {cycle:g} ms" in legend(ax)
 
@@ -178,10 +164,8 @@ def test_the_strongest_elasticity_is_on_top_and_losses_are_striped(ax):
 
 
 def test_when_nothing_moves_the_scaling_factor_the_figure_says_so(ax):
-    table = pd.DataFrame(
-        {"parameter": ["alpha"], "value": 1.0, "elasticity": 0.0, "method": "x", "note": ""}
-    )
-    draw_sensitivity(ax, table)
+    table = {"parameter": ["alpha"], "value": 1.0, "elasticity": 0.0, "method": "x", "note": ""}
+    draw_sensitivity(ax, pd.DataFrame(table))
     assert "nothing moves it" in texts(ax)[-1]
 
 
@@ -216,11 +200,7 @@ def test_a_measured_number_of_workers_is_not_grey_for_sizes_beyond_the_measured(
 
 
 def test_a_band_near_one_fills_the_axis(ax):
-    factor = np.array([0.99, 0.985, 0.98])
-    table = ranges((4, 8, 16)).assign(
-        scaling_factor=factor, low=factor - 0.005, high=factor + 0.005
-    )
-    draw_forecast(ax, table)
+    draw_forecast(ax, ranges((4, 8, 16)).assign(scaling_factor=0.985, low=0.975, high=0.995))
     bottom, top = ax.get_ylim()
     assert 0.95 < bottom < 0.975 and 1 < top < 1.01  # a band of 0.01 is a quarter of the height
     draw_forecast(ax, ranges())  # one half and less: from 0

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from workbench.figures import describe, draw_scaling, paper, provenance, save
-from workbench.figures.provenance import REPOSITORY, by_name, commit, found, relative
+from workbench.figures.provenance import REPOSITORY, commit, found, relative
 
 PGF = {"pgf"} if shutil.which("pdflatex") else set()
 LATEX = pytest.mark.skipif(not PGF, reason="no pdflatex: apt install texlive-latex-base")
@@ -115,11 +115,8 @@ def test_no_file_holds_a_date_or_an_absolute_path_and_svg_text_stays_text(saved)
     assert str(saved.parents[1]) not in saved.with_suffix(".receipt.json").read_text()
 
 
-def test_the_data_come_back_from_the_csv(saved):
-    pd.testing.assert_frame_equal(pd.read_csv(saved.with_suffix(".csv")), SCALING)
-
-
 def test_the_receipt_has_the_hashes_of_what_was_read_and_written(saved, receipt):
+    pd.testing.assert_frame_equal(pd.read_csv(saved.with_suffix(".csv")), SCALING)
     assert receipt["inputs"] == {"input.csv": hashlib.sha256(INPUT).hexdigest()}
     suffixes = {"pdf", "svg", "png", "csv", "caption.txt"} | PGF
     assert set(receipt["written"]) == {f"scaling.{suffix}" for suffix in suffixes}
@@ -317,11 +314,6 @@ def test_inputs_may_be_patterns_and_folders_and_one_that_is_absent_is_named(ax, 
     for absent in ("absent.json", "none*.json", tmp_path / "empty"):
         with pytest.raises(FileNotFoundError, match=re.escape(str(absent))):
             read([absent])
-
-
-def test_files_of_one_name_are_numbered():
-    paths = [Path("/far", str(k), "trace.json") for k in range(3)]
-    assert list(by_name(paths)) == ["trace.json", "trace.json #2", "trace.json #3"]
 
 
 def test_the_current_folder_is_told_by_its_name(tmp_path, monkeypatch):

@@ -154,7 +154,7 @@ NAMED = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize("name", [r"$\frac{$", "$a$", "half \ud800", "a\0b", "x" * 300, "_hidden"])
+@pytest.mark.parametrize("name", [r"$\frac{$", "half \ud800", "a\0b", "x" * 300, "_hidden"])
 def test_a_name_is_text_whatever_it_holds(name):
     with mpl.rc_context(paper()):
         scaling, models = Figure().subplots(), Figure().subplots()

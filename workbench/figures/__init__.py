@@ -5,14 +5,14 @@
         draw_scaling(ax, table)
     save(fig, "scaling", table)
 
-A draw_* function takes an Axes and a table, draws what the table holds, computes nothing and
+A draw_* function takes an Axes and a table, draws what the table contains, computes nothing and
 returns the Axes. `paper` sets the width of a venue to 0.01 inch: acm-sigconf, ieee, usenix,
 mlsys, icml, neurips, lncs, thesis. `save` writes PDF and SVG with embedded fonts, PNG, the table
 as CSV, PGF if LaTeX is installed, and a receipt: hashes of the inputs, their sources, parameters,
 versions, the git commit and an alternative text computed from the axes.
 `workbench.notebooks.rebuild(receipt)` draws the figure again and reports whether its numbers
-moved. `faults(fig)` lists what cannot be read in a figure; `describe(fig)` says in words what it
-shows. Colours differ in grey print and for the colour-blind, and never carry a meaning alone.
+moved. `faults(fig)` lists what cannot be read in a figure; `describe(fig)` returns its content in
+words. Colours differ in grey print and for the colour-blind, and never carry a meaning alone.
 """
 
 from .advice import draw_comparison, draw_forecast, draw_fusion_curve, draw_sensitivity

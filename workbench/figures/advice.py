@@ -246,7 +246,7 @@ def draw_fusion_curve(ax: Axes, curve: pd.DataFrame, at: float | None = None) ->
 
     A star marks the best setting, the settings around it that differ by less than the noise are on
     grey, and the optimum is the line at 0. Each of Horovod's cycles is a curve; the grey belongs to
-    the best one, as the legend says.
+    the best one, as the legend shows.
 
     curve : `loss_curve(scenario, policy)`
     at : a value to mark with a dotted line

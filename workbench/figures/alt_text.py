@@ -54,8 +54,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _sentence(*parts: str) -> str:
-    text = "; ".join(filter(None, parts))
+def _sentence(text: str) -> str:
     return text and text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
@@ -145,7 +144,8 @@ def _number(value: float, axis: Axis | None) -> str:
         return f"{value:.3g}"
     if _is_dated(axis):
         return _date(value)
-    text = _formatted(value, axis) if _has_units(axis) else ""
+    has_units = any(re.match(r"\d.*[A-Za-z\N{DEGREE SIGN}]", tick) for tick in _ticks(axis))
+    text = _formatted(value, axis) if has_units else ""
     text = text or (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}")
     return text.replace("-", "\N{MINUS SIGN}") if value < 0 else text
 
@@ -155,10 +155,6 @@ def _formatted(value: float, axis: Axis) -> str:
         return plain(axis.get_major_formatter()(value, None))
     except TypeError:  # it names ticks by their index only
         return ""
-
-
-def _has_units(axis: Axis) -> bool:
-    return any(re.match(r"\d.*[A-Za-z\N{DEGREE SIGN}]", tick) for tick in _ticks(axis))
 
 
 # --- curves and bars ------------------------------------------------------------------------------
@@ -172,14 +168,14 @@ def _entries(ax: Axes) -> list[tuple]:
         signs = zip(legend.legend_handles, labels, strict=True)
         found = {label: found.get(label, sign) for sign, label in signs}
     seen = {label: artist for label, artist in found.items() if is_seen(artist)}
-    told = [(_of_data(ax, artist), plain(label)) for label, artist in seen.items()]
-    lines = [line for line in ax.lines if _is_data(line, ax) and len(line.get_xdata())]
-    lines = [line for line in lines if line.get_visible()]
+    named = [(_of_data(ax, artist), plain(label)) for label, artist in seen.items()]
+    lines = [line for line in ax.lines if in_data(line.get_transform(), ax)]
+    lines = [line for line in lines if line.get_visible() and len(line.get_xdata())]
+    known = {artist for artist, _ in named}
     curves = [line for line in lines if not is_points(line) and len(_points(line)[0])]
-    named = [(line, _label_beside(line)) for line in curves]
-    known = {artist for artist, _ in told}
-    told += [(line, name) for line, name in named if name and line not in known]
-    return told or _unnamed(ax, lines)
+    curves = [line for line in curves if line not in known]
+    named += [(line, name) for line in curves if (name := _label_of(line))]
+    return named or _unnamed(ax, lines)
 
 
 def _unnamed(ax: Axes, lines: list[Line2D]) -> list[tuple]:
@@ -187,12 +183,15 @@ def _unnamed(ax: Axes, lines: list[Line2D]) -> list[tuple]:
     bars = [(each, "bars") for each in ax.containers if isinstance(each, BarContainer)]
     maps = [*ax.images, *(each for each in ax.collections if isinstance(each, QuadMesh))]
     maps = [(each, "colours for") for each in maps if ax.get_label() != "<colorbar>"]
-    if len(lines) > MOST_NAMED / 2:
-        return [*bars, *maps, (None, f"{len(lines)} lines")]
-    return [*bars, *maps, *((line, "" if is_points(line) else "a line") for line in lines)]
+    named = [(line, "" if is_points(line) else "a line") for line in lines]
+    return [
+        *bars,
+        *maps,
+        *(named if len(lines) <= MOST_NAMED / 2 else [(None, f"{len(lines)} lines")]),
+    ]
 
 
-def _label_beside(line: Line2D) -> str:
+def _label_of(line: Line2D) -> str:
     """Return the text that labels a curve: the nearest of its colour, or the only one elsewhere."""
     if same_color(line.get_color(), INK):
         return ""
@@ -212,13 +211,10 @@ def _of_data(ax: Axes, artist):
     """Return the curve that a sign in a legend stands for, by its colour, if there is one."""
     if not isinstance(artist, Line2D) or artist in ax.lines and len(artist.get_xdata()):
         return artist
-    curves = (line for line in ax.lines if not is_points(line) and _is_data(line, ax))
+    curves = (line for line in ax.lines if not is_points(line))
+    curves = (line for line in curves if in_data(line.get_transform(), ax))
     same = (line for line in curves if same_color(line.get_color(), artist.get_color()))
     return next((line for line in same if np.isfinite(_points(line)[1]).sum() > 1), None)
-
-
-def _is_data(line: Line2D, ax: Axes) -> bool:
-    return in_data(line.get_transform(), ax)
 
 
 def _points(line: Line2D) -> tuple[np.ndarray, np.ndarray]:

@@ -49,8 +49,8 @@ def draw_fit(
 ) -> Axes:
     """Draw a Fit on logarithmic axes: one point per measurement, one line per number of workers.
 
-    The band holds 95 of 100 single timings. Lines are dashed where they extrapolate, sizes outside
-    the fitted ones lie on grey ground, and rows set aside are hollow.
+    The band contains 95 of 100 single timings. Lines are dashed where they extrapolate, sizes
+    outside the fitted ones lie on grey ground, and rows set aside are hollow.
 
     table : `curves(fit, ...)`, to choose sizes, numbers of workers or the level of the band
     card : whether to write latency, bandwidth and errors in the figure, as in the fit card
@@ -60,14 +60,10 @@ def draw_fit(
     x = fit.inputs[0]
     by_size = x == "nbytes"
     filled(fit.measurements, MEASUREMENTS if by_size else {x: ""}, "draw_fit fit", "a Fit")
-    table = filled(
-        curves(fit) if table is None else table,
-        _CURVES | {x: ""},
-        "draw_fit table",
-        "curves(fit)",
-        above_0=("nbytes", "n_workers", "seconds") if by_size else (),
-        gaps=("predicted_low", "predicted_high", "extrapolated"),
-    )
+    table, wanted = curves(fit) if table is None else table, _CURVES | {x: ""}
+    kinds = {"gaps": ("predicted_low", "predicted_high", "extrapolated")}
+    kinds |= {"above_0": ("nbytes", "n_workers", "seconds")} if by_size else {}
+    table = filled(table, wanted, "draw_fit table", "curves(fit)", **kinds)
     if by_size:
         handles = _draw_by_workers(ax, fit, table)
     else:

@@ -17,19 +17,11 @@ from ..base.tables import check
 MOST_CURVES = 24  # of one figure: three rounds of markers
 
 
-def draws(
-    columns: dict | None = None,
-    advice: str = "",
-    *,
-    finite: tuple = (),
-    above_0: tuple = (),
-    gaps: tuple = (),
-    named: tuple = (),
-) -> Callable:
+def draws(columns: dict | None = None, advice: str = "", named: tuple = (), **kinds) -> Callable:
     """Return a decorator for a draw_* function that checks its Axes and its second argument.
 
-    columns : of the table, as `filled` takes them with the others; None checks the Axes only. The
-        column named by an argument `by` is added; it has a name in every row.
+    columns, advice, named, kinds : as `filled` takes them; without columns only the Axes are
+        checked. The column named by an argument `by` is added; it needs a name in every row.
     """
 
     def wrap(draw):
@@ -44,11 +36,9 @@ def draws(
             check_axes(values[first], draw.__name__)
             if columns is not None:
                 by = {values["by"]: "which curve, mark or row"} if "by" in values else {}
+                call = columns | by, f"{draw.__name__} {others[0]}", advice
                 names = tuple(dict.fromkeys((*named, *by)))
-                wanted, what = columns | by, f"{draw.__name__} {others[0]}"
-                values[others[0]] = filled(
-                    values[others[0]], wanted, what, advice, finite, above_0, gaps, names
-                )
+                values[others[0]] = filled(values[others[0]], *call, named=names, **kinds)
             return draw(*given.args, **given.kwargs)
 
         return inner
@@ -67,21 +57,14 @@ def check_figure(fig, what: str):
 
 
 def filled(
-    table,
-    columns: dict,
-    what: str,
-    advice: str,
-    finite: tuple = (),
-    above_0: tuple = (),
-    gaps: tuple = (),
-    named: tuple = (),
+    table, columns: dict, what: str, advice: str, finite=(), above_0=(), gaps=(), named=()
 ) -> pd.DataFrame:
     """Return the table if it has the columns and at least one row, or raise ValueError.
 
     what, advice : argument for the message, and the call that makes such a table
-    finite, above_0, gaps : columns, if present, of finite numbers, of numbers above 0, and of
-        numbers with gaps; they come back as floats if they have another type
-    named : columns of names, returned as text; each row needs one
+    finite, above_0, gaps : tuples of columns, if present, of finite numbers, of numbers above 0,
+        and of numbers with gaps; they come back as floats if they have another type
+    named : tuple of columns of names, returned as text; each row needs one
     """
     do = f"Pass {advice}"
     require(isinstance(table, pd.DataFrame), what, "a table (DataFrame)", table, do)

@@ -34,7 +34,7 @@ FAULTS = {
     "detail": "by how much, in pt",
 }
 SCRIPT_SIZE = 0.7  # of its text's size, as TeX and Matplotlib set an index or an exponent
-SLACK = 1.0  # pt: boxes hold room for letters that reach lower or higher than those there
+SLACK = 1.0  # pt: boxes have room for taller letters than those present
 TICK_GAP = 1.0  # pt between two ticks, less reads as one number
 NEARLY = (0.2, 5.0)  # pt: edges closer are aligned, those farther apart are meant to be
 
@@ -103,7 +103,7 @@ def _is_seen(text: Text) -> bool:
 
 def _box(artist: Artist, fig: Figure) -> Bbox:
     """Return where an artist lies, in pt from the lower left of the page."""
-    # not an Annotation's own, which holds its arrow
+    # not an Annotation's own, which contains its arrow
     extent = Text.get_window_extent(artist) if isinstance(artist, Text) else _extent(artist)
     return Bbox(extent.get_points() * 72 / fig.dpi)
 

@@ -158,8 +158,8 @@ def _make(folder: Path, name: str):
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = f"save folder: {folder} cannot be made ({error.strerror}). {_ELSE}"
-        raise ValueError(why) from None
+        why = f"{folder} cannot be made ({error.strerror}). {_ELSE}"
+        raise ValueError(f"save folder: {why}") from None
     for suffix in _WRITTEN:
         path = folder / f"{name}.{suffix}"
         require(not path.is_dir(), "save name", f"a file {path}", found="a folder", do="Remove it")

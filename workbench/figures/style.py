@@ -108,12 +108,8 @@ def paper(venue: str = "acm-sigconf", columns: int = 1, ratio: float = GOLDEN) -
         "figure.constrained_layout.h_pad": 0.02,
         "figure.constrained_layout.w_pad": 0.02,
         "font.family": "DejaVu Sans",  # ships with Matplotlib: the same glyphs everywhere
-        "font.size": chosen.text,
-        "axes.titlesize": chosen.text,
-        "axes.labelsize": chosen.text,
-        "xtick.labelsize": chosen.small,
-        "ytick.labelsize": chosen.small,
-        "legend.fontsize": chosen.small,
+        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), chosen.text),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), chosen.small),
         "legend.frameon": False,
         "legend.handlelength": 2.6,
         "axes.edgecolor": INK,
@@ -247,7 +243,7 @@ def laid_out(fig: Figure, what: str):
 
 
 def panels_of(fig: Figure) -> list[Axes]:
-    """Return all axes of a figure, insets after the axes that hold them."""
+    """Return all axes of a figure, insets after the axes that contain them."""
     found = list(fig.axes)
     for ax in found:  # which grows meanwhile
         inside = (child for child in ax.child_axes if isinstance(child, Axes))
