@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 
 from workbench.costs import Link, ParameterServer, Piecewise, Ring
-from workbench.fits import fit_all_reduce
 from workbench.fits.diagnostics import CORNERS, corners
 
 
 class PricedAs:
-    """What stands in for a Fit: a model and the workers measured."""
+    """A stand-in for a Fit: a model and the measured workers."""
 
     def __init__(self, model, n_workers=(2, 8)):
         self.model, self.measurements = model, pd.DataFrame({"n_workers": list(n_workers)})
@@ -24,7 +23,7 @@ class PricedAs:
 BENT = Piecewise(Ring, 1e-5, (1e-9, 3e-9), (4096.0,))
 
 
-def test_a_ring_bends_at_as_many_bytes_a_hop_times_workers():
+def test_a_ring_bends_at_the_bytes_per_hop_times_workers():
     # each of n pieces of a message is one hop: S / n bytes (Thakur et al. 2005, section 4.4)
     table = corners(PricedAs(BENT))
     assert list(table) == list(CORNERS)
@@ -41,11 +40,6 @@ def test_the_slope_changes_at_the_corner(kind):
     assert above / below == pytest.approx(3.0)
 
 
-def test_a_price_without_regimes_and_a_lone_worker_have_none():
+def test_a_price_without_regimes_and_one_worker_have_none():
     assert corners(PricedAs(Ring(Link(1e-5, 1e-9)))).empty
     assert corners(PricedAs(BENT), 1).empty
-
-
-def test_what_is_no_fit_is_refused():
-    with pytest.raises(ValueError, match="corners: expected a Fit"):
-        corners(fit_all_reduce)

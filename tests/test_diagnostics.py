@@ -4,24 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
+from timings import timings
 
 from workbench import KIB, MIB
-from workbench.costs import Affine, Interpolated, Link, Piecewise, Ring
+from workbench.costs import Interpolated, Link, Piecewise, Ring
 from workbench.fits import curves, fit_all_reduce, fit_batch_time, residuals
 from workbench.fits.diagnostics import left_out, shown_workers
-
-SIZES = KIB * 2 ** np.arange(15)
-
 
 RING = Ring(Link(1e-5, 1e-9))
 
 
 def timed(counts=(4, 8), seed=7) -> pd.DataFrame:
-    """Times of RING with 5 % of noise."""
-    n, nbytes = (grid.ravel() for grid in np.meshgrid(counts, SIZES, indexing="ij"))
-    noise = 1 + 0.05 * np.random.default_rng(seed).standard_normal(len(n))
-    table = pd.DataFrame({"op": "all_reduce", "n_workers": n, "n_nodes": 1, "nbytes": nbytes})
-    return table.assign(seconds=RING(nbytes, n) * noise)
+    return timings(RING, KIB * 2 ** np.arange(15), counts, 0.05, seed)
 
 
 def test_residuals_are_fitted_over_measured():
@@ -34,7 +28,7 @@ def test_residuals_are_fitted_over_measured():
 
 
 def without(table: pd.DataFrame, row: int):
-    """Fitted seconds of all rows by plain least squares without one, weights 1/fitted_s."""
+    """Fitted seconds of all rows by least squares without one, weights 1/fitted_s."""
     n, w = table["n_workers"], 1 / table["fitted_s"]
     x = np.column_stack([2 * (n - 1), 2 * (n - 1) / n * table["nbytes"]])
     kept = np.arange(len(table)) != row
@@ -94,14 +88,11 @@ def test_an_exact_fit_has_residuals_of_zero():
 
 
 @pytest.mark.parametrize("method", ["huber", "quantile"])
-def test_robust_methods_have_residuals_too(method):
+def test_all_methods_have_residuals_and_a_curve_has_only_errors(method):
     table = residuals(fit_all_reduce(timed(), method=method))
     assert np.isfinite(table.to_numpy(float)).all()
-
-
-def test_times_joined_have_errors_but_no_leverage():
-    table = residuals(fit_all_reduce(timed(), Interpolated))
-    assert list(table) == ["nbytes", "n_workers", "seconds", "fitted_s", "relative_error"]
+    joined = residuals(fit_all_reduce(timed(), Interpolated))
+    assert list(joined) == ["nbytes", "n_workers", "seconds", "fitted_s", "relative_error"]
 
 
 def test_a_batch_has_residuals_over_its_own_input():
@@ -112,7 +103,7 @@ def test_a_batch_has_residuals_over_its_own_input():
     assert (table["batch"].min(), table["batch"].max()) == (1, 16)
 
 
-def test_curves_say_what_predict_says():
+def test_curves_are_those_of_predict():
     fit = fit_all_reduce(timed())
     table = curves(fit, [2000, 5 * MIB], [4, 64], level=0.8)
     wanted = fit.predict([2000, 5 * MIB, 2000, 5 * MIB], [4, 4, 64, 64], 0.8)
@@ -136,7 +127,7 @@ def test_curves_reach_the_sizes_set_aside():
         ([2, 3, 4, 5, 6, 64], [2, 5, 6, 64]),
     ],
 )
-def test_of_many_numbers_of_workers_those_that_spread_best_are_shown(counts, wanted):
+def test_numbers_of_workers_that_spread_best_are_shown(counts, wanted):
     assert shown_workers(fit_all_reduce(timed(tuple(counts)))) == wanted
 
 
@@ -152,10 +143,4 @@ def test_rows_that_have_no_place_among_the_fitted_are_not_shown():
     )
     fit = fit_all_reduce(pd.concat([timed(), more], ignore_index=True), min_bytes=2 * KIB)
     assert left_out(fit, [4, 8])["nbytes"].tolist() == [KIB, KIB]
-    assert len(left_out(fit)) == 3  # the lone worker's too
-
-
-@pytest.mark.parametrize("function", [curves, residuals, shown_workers])
-def test_what_is_no_fit_is_named(function):
-    with pytest.raises(ValueError, match=f"{function.__name__}: expected a Fit, got Affine"):
-        function(Affine(Link(1e-5, 1e-9)))
+    assert len(left_out(fit)) == 3  # that of one worker too

@@ -1,4 +1,4 @@
-"""Estimates: the numbers of statsmodels where it has them, and honest words where it has none."""
+"""Estimates: the numbers of statsmodels where it has them, and words where it has none."""
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def test_exact_times_need_no_robust_method(noisy, name):
 
 
 @pytest.mark.parametrize("name", ["wls", "huber", "quantile"])
-def test_a_price_below_zero_is_held_there_and_told(noisy, name):
+def test_a_price_below_zero_is_fixed_there_and_reported(noisy, name):
     columns, _, _ = noisy
     seconds = columns @ pd.Series({"alpha": -1e-8, "beta": 2e-9})
     seconds = seconds * np.tile([0.99, 1.01], 40)  # exact times would need no robust method
@@ -99,7 +99,7 @@ def test_as_many_points_as_prices_have_no_spread():
     assert found.dof == 0 and np.isnan(found.margin(0.95))
 
 
-def test_a_row_that_alone_tells_a_price_has_a_finite_error(rng):
+def test_a_row_that_alone_determines_a_price_has_a_finite_error(rng):
     # leverage 1: HC3 divides by 0 there, the variance of the others stands in
     columns = pd.DataFrame({"alpha": np.ones(20), "only": [*np.zeros(19), 1.0]})
     seconds = 1 + 0.05 * rng.standard_normal(20) + columns["only"]

@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 
 from workbench.fusion.grouping import cycles, fewest, optimum, pack
 
-repeatable = settings(deadline=None, derandomize=True)
-
 
 def test_packing_closes_before_the_limit_is_exceeded():
     # 40 + 50 fit in 100, 30 more would not; 30 + 70 fit exactly
     assert list(pack(range(4), [40, 50, 30, 70], 100, [""] * 4)) == [[0, 1], [2, 3]]
-
-
-def test_a_gradient_above_the_limit_is_packed_alone():
-    assert list(pack(range(3), [10, 500, 10], 100, [""] * 3)) == [[0], [1], [2]]
+    assert list(pack(range(3), [10, 500, 10], 100, [""] * 3)) == [[0], [1], [2]]  # alone
 
 
 def test_look_ahead_passes_over_another_type_and_puts_it_back_in_front():
@@ -31,14 +26,7 @@ def test_look_ahead_ends_when_held_and_skipped_bytes_exceed_the_limit():
     assert list(pack(range(3), [10, 25, 10], 30, ["float", "half", "float"])) == [[0], [1], [2]]
 
 
-@repeatable
-@given(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=30), limit=st.integers(0, 200))
-def test_over_one_type_packing_skips_nothing(sizes, limit):
-    messages = list(pack(range(len(sizes)), sizes, limit, [""] * len(sizes)))
-    assert list(itertools.chain(*messages)) == list(range(len(sizes)))
-
-
-@repeatable
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     gradients=st.lists(st.tuples(st.integers(0, 100), st.sampled_from("ab")), min_size=1),
     limit=st.integers(0, 200),
@@ -50,6 +38,8 @@ def test_a_message_holds_one_type_within_the_limit_or_one_gradient(gradients, li
     for members in messages:
         assert len({kinds[i] for i in members}) == 1
         assert len(members) == 1 or sum(sizes[i] for i in members) <= limit
+    if len(set(kinds)) == 1:  # nothing is skipped
+        assert list(itertools.chain(*messages)) == list(range(len(sizes)))
 
 
 def ticked(enqueued, ready, blocks, cycle_s=1.0, phase_s=0.0, negotiation_s=0.0):
@@ -121,9 +111,9 @@ def instance(rng, n, monotone=True):
     return np.cumsum(rng.exponential(1.0, n)), sizes, price
 
 
-@pytest.mark.parametrize("n", range(1, 15))
+@pytest.mark.parametrize("n", range(1, 12))
 def test_the_optimum_equals_brute_force_on_monotone_costs(n, rng):
-    for _ in range(1 if n > 12 else 5):
+    for _ in range(3):
         ready, sizes, price = instance(rng, n)
         first, ends = optimum(ready, sizes, price.__getitem__)
         best = min(end_of(f, ready, sizes, price) for f in every_grouping(n))
@@ -131,9 +121,9 @@ def test_the_optimum_equals_brute_force_on_monotone_costs(n, rng):
         assert end_of(first, ready, sizes, price) == pytest.approx(best, rel=1e-12)
 
 
-@pytest.mark.parametrize("n", range(1, 10))
+@pytest.mark.parametrize("n", range(1, 9))
 def test_the_optimum_equals_brute_force_on_costs_that_fall_too(n, rng):
-    for _ in range(10):
+    for _ in range(5):
         ready, sizes, price = instance(rng, n, monotone=False)
         best = min(end_of(f, ready, sizes, price) for f in every_grouping(n))
         assert optimum(ready, sizes, price.__getitem__)[1][-1] == pytest.approx(best, rel=1e-12)
@@ -147,7 +137,7 @@ def test_every_end_is_the_optimum_of_the_gradients_so_far(rng):
         assert optimum(ready[:n], sizes[:n], price.__getitem__)[1][-1] == ends[n - 1]
 
 
-@pytest.mark.parametrize("n", range(1, 10))
+@pytest.mark.parametrize("n", range(1, 9))
 def test_the_fewest_messages_in_time_equal_brute_force(n, rng):
     for slack in (0.0, 0.5, 2.0):
         ready, sizes, price = instance(rng, n)

@@ -3,23 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refusal
+from timings import LINK, SIZES, timings
 
 from workbench import MIB
-from workbench.costs import FlatRing, Interpolated, Link, Piecewise, Ring
+from workbench.costs import FlatRing, Piecewise, Ring
 from workbench.fits import fit_all_reduce, fit_batch_time, next_measurement
-
-LINK = Link(alpha=20e-6, beta=0.2e-9)
-SIZES = [2**k for k in range(10, 29, 2)]
-
-
-def timings(cost, sizes=SIZES, workers=(2, 8, 32), noise=0.0, seed=0) -> pd.DataFrame:
-    """MEASUREMENTS of a known cost, with multiplicative noise of a given standard deviation."""
-    table = pd.DataFrame(
-        [("all_reduce", n, pd.NA, size) for n in workers for size in sizes],
-        columns=["op", "n_workers", "n_nodes", "nbytes"],
-    )
-    factor = 1 + noise * np.random.default_rng(seed).standard_normal(len(table))
-    return table.assign(seconds=cost(table["nbytes"], table["n_workers"]) * factor)
 
 
 def test_the_band_now_is_that_of_predict():
@@ -51,8 +40,9 @@ def test_the_band_after_is_that_of_the_larger_information_matrix():
     assert advice["gain"].is_monotonic_decreasing
 
 
+@pytest.mark.all
 def test_refits_with_the_advised_rows_scatter_as_much_as_was_said():
-    # the spread of 250 forecasts from noisy tables, with and without ten timings of the best
+    # the spread of 100 forecasts from noisy tables, with and without ten timings of the best
     sizes, truth = [2**10, 2**14, 2**18, 2**20], Ring(LINK)
     plain = timings(truth, sizes, noise=0.05)
     best = next_measurement(fit_all_reduce(plain), (256 * MIB, 8), n=10).iloc[0]
@@ -62,16 +52,16 @@ def test_refits_with_the_advised_rows_scatter_as_much_as_was_said():
         ("now", timings(truth, sizes)),
         ("after", pd.concat([timings(truth, sizes), extra])),
     ):
-        factors = 1 + 0.05 * rng.standard_normal((250, len(table)))
+        factors = 1 + 0.05 * rng.standard_normal((100, len(table)))
         forecasts = [
             fit_all_reduce(table.assign(seconds=table["seconds"] * each)).model(256 * MIB, 8)
             for each in factors
         ]
         spread[label] = np.std(forecasts)
-    # a standard deviation of 250 is known to 1/sqrt(500), the ratio to 6 %: three times that
+    # a standard deviation of 100 is known to 1/sqrt(200), the ratio to 10 %: three times that
     said = best["band_after_s"] / best["band_now_s"]
     assert said < 0.8
-    assert spread["after"] / spread["now"] == pytest.approx(said, rel=0.19)
+    assert spread["after"] / spread["now"] == pytest.approx(said, rel=0.3)
 
 
 def test_a_forecast_of_large_messages_wants_large_messages_timed():
@@ -100,7 +90,7 @@ def test_other_numbers_of_workers_come_first_where_a_hop_is_not_told_from_a_cons
     fit = fit_all_reduce(timings(Ring(LINK), workers=[16], noise=0.05))
     table = next_measurement(fit, (25 * MIB, 8))
     assert sorted(table["n_workers"].unique()) == [4, 8, 16]
-    told = table["note"] == "would tell alpha from a constant a message"
+    told = table["note"] == "would separate alpha from a constant per message"
     assert (told == (table["n_workers"] != 16)).all() and told.is_monotonic_decreasing
     # at the number timed the sum of all hops is what counts, and the rows tell it
     assert (next_measurement(fit, (25 * MIB, 16))["note"] == "").all()
@@ -120,34 +110,10 @@ def test_what_a_candidate_spends_on_an_unknown_price_is_no_gain():
     offered = pd.DataFrame({"nbytes": MIB, "n_workers": [8, 16]})
     advice = next_measurement(fit, (25 * MIB, 8), offered).set_index("n_workers")["gain"]
     assert advice[8] > 0 and advice[16] == 0
-    with pytest.raises(ValueError, match="target: its band has no end, .*alpha_between"):
-        next_measurement(fit, (25 * MIB, 16))
+    refusal(lambda: next_measurement(fit, (25 * MIB, 16)), "target", "alpha_between")
 
 
 def test_a_batch_to_time_next_is_told_as_well():
     table = pd.DataFrame({"batch": [8, 16, 32], "seconds": [0.018, 0.026, 0.043]})
     advice = next_measurement(fit_batch_time(table), (256,), (np.array([8, 512]),))
     assert advice["batch"].tolist() == [512, 8]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"target": 25 * MIB}, "target: expected a tuple of nbytes, n_workers, or a table"),
-        ({"target": ([], [])}, "target: expected one message or more, got none"),
-        ({"target": ([1, 2, 3], [2, 4])}, "nbytes and n_workers: expected as many of each"),
-        ({"candidates": ([], [])}, "candidates: expected one message or more, got none"),
-        ({"level": 95}, "level: expected a number between 0 and 1, got 95"),
-        ({"target": (MIB, 1)}, "target: a message that costs nothing has no band"),
-        ({"target": pd.DataFrame({"nbytes": [1]})}, "target: .*n_workers"),
-        ({"candidates": (MIB, 1)}, "candidates: expected messages of two workers or more"),
-        ({"candidates": (-1, 8)}, "candidates: nbytes: expected finite numbers from 0 up, got -1"),
-        ({"n": 0}, "n: expected a whole number from 1 up, got 0"),
-        ({"fit": fit_all_reduce(timings(Ring(LINK)), kind=Interpolated)}, "time the target itself"),
-        ({"fit": fit_all_reduce(timings(Ring(LINK), SIZES[:2], [8]))}, "no spread to narrow"),
-    ],
-)
-def test_what_cannot_be_advised_on_is_refused(change, message):
-    given = {"fit": fit_all_reduce(timings(Ring(LINK), noise=0.05)), "target": (MIB, 8)} | change
-    with pytest.raises(ValueError, match=message):
-        next_measurement(**given)

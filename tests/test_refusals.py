@@ -16,6 +16,7 @@ import pytest
 import torch
 from conftest import refusal
 from explorers import OPTIONS, ten_gradients, timed
+from refusals_of_prices import COSTS, FITS, FUSION
 from test_timeline import scenario
 from torch import nn
 
@@ -83,11 +84,6 @@ BASE = []
 
 TRACES = []
 
-COSTS = []
-
-FUSION = []
-
-FITS = []
 
 LINK = Link(1e-5, 1e-9)
 PER_GRADIENT = Scenario(
@@ -407,7 +403,7 @@ EXPLORE = [
     (lambda: explore_fit(TIMED, "line"), "kind", "line"),
     (lambda: explore_fit(TIMED[:1]), "measurements", 1),
     (lambda: explore_fit(TIMED, op="reduce"), "measurements", 0),
-    (lambda: explore_fit(TIMED.assign(nbytes=TIMED["nbytes"].replace(1024, None))), "", "nbytes"),
+    (lambda: explore_fit(TIMED.assign(nbytes=TIMED["nbytes"].replace(1024, None))), "nbytes", None),
     (lambda: explore_run("run"), "", "str"),
     (lambda: explore_run(pd.DataFrame()), ""),
 ]

@@ -7,17 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import published
+from timings import INSIDE, LINK
+from timings import timings as timed
 
 from workbench.costs import (
-    BatchTime,
     FlatRing,
-    HalvingDoubling,
     Hierarchical,
-    Interpolated,
-    Link,
-    LinkCost,
-    NodesCost,
-    ParameterServer,
     Piecewise,
     Ring,
     Tree,
@@ -25,15 +20,11 @@ from workbench.costs import (
 from workbench.fits import fit_all_reduce, fit_collective
 from workbench.fits.regimes import _Blocks, find_breaks, node_boundary, shaped, tangent
 
-LINK, INSIDE = Link(alpha=20e-6, beta=0.2e-9), Link(5e-6, 0.05e-9)
 SIZES = [2 ** (k / 2) for k in range(10, 57)]
 
 
-def timings(cost, workers, sizes=SIZES, noise=0.0, rng=None, n_nodes=pd.NA) -> pd.DataFrame:
-    rows = [("all_reduce", n, n_nodes, size) for n in workers for size in sizes]
-    table = pd.DataFrame(rows, columns=["op", "n_workers", "n_nodes", "nbytes"])
-    factor = 1 + noise * rng.standard_normal(len(table)) if noise else 1.0
-    return table.assign(seconds=cost(table["nbytes"], table["n_workers"]) * factor)
+def timings(cost, workers, sizes=SIZES, noise=0.0, seed=0):
+    return timed(cost, sizes, workers, noise, seed, n_nodes=pd.NA)
 
 
 def test_noiseless_breaks_come_back():
@@ -45,10 +36,11 @@ def test_noiseless_breaks_come_back():
 
 @pytest.mark.parametrize(("n_sizes", "workers"), [(6, [8]), (10, [8]), (20, [8]), (20, [4, 16])])
 def test_one_line_gets_no_break(n_sizes, workers, rng):
-    # BIC with two parameters a break finds some in 20 to 77 of 100 such sets; here at most 5 in 100
+    # BIC with two parameters per break finds some in 20 to 77 of 100 such sets; here 5 in 100, so
+    # at most 3 in 20
     sizes = np.geomspace(2**10, 2**28, n_sizes)
-    noisy = (timings(Ring(LINK), workers, sizes, noise=0.05, rng=rng) for _ in range(40))
-    assert sum(bool(shaped(Piecewise, "all_reduce", rows).breaks) for rows in noisy) <= 5
+    noisy = (timings(Ring(LINK), workers, sizes, 0.05, seed) for seed in range(20))
+    assert sum(bool(shaped(Piecewise, "all_reduce", rows).breaks) for rows in noisy) <= 3
 
 
 def test_ten_published_sizes_get_one_break_at_most():
@@ -62,7 +54,7 @@ def test_ten_published_sizes_get_one_break_at_most():
 def test_the_first_and_the_last_segment_hold_three_sizes(rng):
     truth = Piecewise(Ring, 5e-6, (4e-9, 0.5e-9, 1.5e-9), (2.0**9, 2.0**24))
     sizes = [2.0**k for k in range(11, 29)]
-    model = shaped(Piecewise, "all_reduce", timings(truth, [8], sizes, noise=0.01, rng=rng))
+    model = shaped(Piecewise, "all_reduce", timings(truth, [8], sizes, noise=0.01))
     each = np.array(sizes) / 8
     assert model.breaks and each[2] <= model.breaks[0] and model.breaks[-1] <= each[-3]
 
@@ -141,7 +133,7 @@ def test_the_tangent_is_the_derivative(model):
 
 @pytest.mark.parametrize("kind", [FlatRing, Hierarchical])
 def test_the_node_boundary_is_found_without_placement(kind, rng):
-    rows = timings(kind(INSIDE, LINK, 4), [2, 3, 4, 8, 16], noise=0.05, rng=rng)
+    rows = timings(kind(INSIDE, LINK, 4), [2, 3, 4, 8, 16], noise=0.05)
     assert fit_all_reduce(rows, kind).model.workers_per_node == 4
 
 
@@ -153,7 +145,7 @@ def test_placement_is_believed_where_it_is_known():
 
 def test_no_boundary_is_found_where_there_is_none(rng):
     # all on one link: every worker counted as on one node
-    rows = timings(Ring(LINK), [2, 4, 8, 16], noise=0.05, rng=rng)
+    rows = timings(Ring(LINK), [2, 4, 8, 16], noise=0.05)
     assert node_boundary(rows, lambda n: FlatRing(LINK, LINK, n)) == 16
 
 
@@ -184,42 +176,12 @@ def test_few_sizes_get_no_break():
     assert find_breaks(np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 6.0]))[0][0] == ()
 
 
-@pytest.mark.parametrize(("n_nodes", "found"), [(0, 0), (-1, -1), ("two", "two"), (64, 64)])
-def test_a_number_of_nodes_that_cannot_be_is_refused_where_it_counts(n_nodes, found):
-    rows = timings(Ring(LINK), [2, 8], n_nodes=n_nodes)
-    assert fit_all_reduce(rows).model.link.beta == pytest.approx(LINK.beta)
-    with pytest.raises(ValueError, match=f"rows to fit: n_nodes of row 0: expected .*got {found}"):
-        fit_all_reduce(rows, FlatRing)
-
-
-@pytest.mark.parametrize(
-    "kind", [HalvingDoubling, Tree, Hierarchical, Piecewise(Tree, breaks=None)]
-)
-def test_costs_of_an_all_reduce_are_refused_for_another_op(kind):
-    rows = timings(Ring(LINK, "all_gather"), [2, 8]).assign(op="all_gather")
-    with pytest.raises(ValueError, match="expected a cost of all_gather, got one of all_reduce"):
-        fit_collective(rows, "all_gather", kind)
-
-
 def test_regimes_of_another_op_are_those_of_its_ring():
     truth = Piecewise(partial(Ring, op="all_gather"), 5e-6, (2e-9, 0.2e-9), (2.0**14,))
     rows = timings(truth, [4, 8]).assign(op="all_gather")
     for kind in (Piecewise, Piecewise(Ring, breaks=None)):
         model = fit_collective(rows, "all_gather", kind).model
         assert model.parameters == pytest.approx(truth.parameters, rel=0.01)
-
-
-def no_cost():
-    """Nothing that prices a link."""
-
-
-@pytest.mark.parametrize(
-    "kind", [no_cost, dict, object, np.sin, pd.DataFrame, BatchTime, BatchTime(1, 1), NodesCost,
-             LinkCost, ParameterServer, Interpolated(timings(Ring(LINK), [2]))],
-)  # fmt: skip
-def test_what_is_no_kind_of_cost_is_refused(kind):
-    with pytest.raises(ValueError, match="kind: expected a class of cost, such as Ring or Affine"):
-        fit_all_reduce(timings(Ring(LINK), [2, 8]), kind)
 
 
 def test_the_same_sizes_at_other_prices_are_searched_anew():

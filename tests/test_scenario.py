@@ -108,7 +108,7 @@ def test_a_slow_link_alone_is_not_doubted():
 
 def test_a_cost_reads_by_its_prices():
     link = Link(3.480317467818737e-06, 2.8897937295232575e-12)
-    read = "  all_reduce Ring: alpha 3.48 us a hop, bandwidth 346 GB/s moved"
+    read = "  all_reduce Ring: alpha 3.48 us per hop, bandwidth 346 GB/s moved"
     assert repr(resnet_like(all_reduce=Ring(link))).splitlines()[1] == read
     changed = Adjusted(Ring(link), compression=4.0)
     assert (

@@ -1,15 +1,17 @@
 """Screening: what is set aside is named with its reason, and bad tables end in one sentence."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import published
+from conftest import published, refusal
+from timings import LINK
 
 from workbench.costs import FlatRing, Interpolated, Link, Ring
 from workbench.fits import fit_all_reduce
 from workbench.fits.screening import screen, strays
 
-LINK = Link(alpha=20e-6, beta=0.2e-9)
 SIZES = np.array([2.0**k for k in range(2, 29)])
 
 
@@ -55,7 +57,7 @@ def test_a_step_of_the_price_is_no_outlier():
 
 
 def test_ordinary_noise_sets_nothing_aside(rng):
-    for _ in range(50):
+    for _ in range(20):
         noisy = Ring(LINK)(SIZES, 8) * (1 + 0.05 * rng.standard_normal(len(SIZES)))
         assert screen(table(noisy), "all_reduce")[1].empty
 
@@ -78,26 +80,22 @@ def test_numbers_of_workers_are_judged_apart():
 
 @pytest.mark.parametrize("factor", [1e3, 1e-3, 1e6])
 def test_units_mixed_within_a_table_are_named_with_their_rows(factor):
-    rows = changed(range(5, 9), factor)
-    with pytest.raises(ValueError, match=r"row (5|8): .* but row (4|9): .*4 rows.*Convert all to"):
-        fit_all_reduce(rows)
+    text = refusal(lambda: fit_all_reduce(changed(range(5, 9), factor)), "measurements", "4 rows")
+    assert re.search(r"row (5|8) .* but row (4|9) ", text)
 
 
-@pytest.mark.parametrize(
-    ("factor", "message"),
-    [(1e-6, r"row \d+: .* bytes/s, faster than any link"), (1e6, "slower than any link that")],
-)
-def test_impossible_bandwidths_are_named_with_their_row(factor, message):
-    with pytest.raises(ValueError, match=message):
-        fit_all_reduce(table().assign(seconds=table()["seconds"] * factor))
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_impossible_bandwidths_are_named_with_their_row(factor):
+    rows = table().assign(seconds=table()["seconds"] * factor)
+    refusal(lambda: fit_all_reduce(rows), "measurements row", "bytes/s")
 
 
 @pytest.mark.parametrize("count", [4, 8, 16])
 def test_one_number_of_workers_in_milliseconds_is_named(count):
     rows = pd.concat([table(n_workers=n) for n in (4, 8, 16)], ignore_index=True)
     rows.loc[rows["n_workers"] == count, "seconds"] *= 1e3
-    with pytest.raises(ValueError, match=r"row (27|54): .* workers take .*units are mixed up"):
-        fit_all_reduce(rows)
+    text = refusal(lambda: fit_all_reduce(rows), "measurements", "times as long")
+    assert re.search("row (27|54) ", text)
 
 
 def test_leaving_the_node_for_a_link_200_times_slower_is_no_mistake():
@@ -111,15 +109,10 @@ def test_leaving_the_node_for_a_link_200_times_slower_is_no_mistake():
 def test_sizes_in_mib_are_refused():
     # 1 to 512 "bytes" of 0.2 ns a real byte: 210 us for each of them
     mib = np.array([2.0**k for k in range(10)])
-    with pytest.raises(ValueError, match="row 9: 512 bytes in .*sizes in bytes: convert them"):
-        fit_all_reduce(table(Ring(LINK)(mib * 2**20, 8), nbytes=mib))
-    with pytest.raises(ValueError, match="row 0: 0.0009.* bytes in .*less than a byte"):
-        fit_all_reduce(table(Ring(LINK)(mib * 2**10, 8), nbytes=mib / 2**10))
-
-
-def test_a_message_of_more_than_a_day_is_refused():
-    with pytest.raises(ValueError, match="row 2: 16 bytes in 1e.300 s .*longer than a day"):
-        fit_all_reduce(table().assign(seconds=table()["seconds"].mask(SIZES == 16, 1e300)))
+    rows = table(Ring(LINK)(mib * 2**20, 8), nbytes=mib)
+    refusal(lambda: fit_all_reduce(rows), "row 9", "512 bytes")
+    rows = table(Ring(LINK)(mib * 2**10, 8), nbytes=mib / 2**10)
+    refusal(lambda: fit_all_reduce(rows), "row 0", "0.000976562 bytes")
 
 
 @pytest.mark.parametrize("name", ["nbytes", "n_workers", "seconds"])
@@ -128,27 +121,6 @@ def test_numbers_written_otherwise_are_numbers_in_the_fit(name, kind):
     fit = fit_all_reduce(table().astype({name: kind}))
     assert fit.model == fit_all_reduce(table()).model
     assert fit.measurements[name].dtype.kind in "if" and len(fit.card())
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("seconds", pd.to_timedelta(1e-3 * np.arange(1, 28), unit="s")),
-        ("seconds", pd.Timestamp("2020-01-01")),
-        ("seconds", 1j),
-        ("n_workers", True),
-    ],
-)
-def test_what_is_no_plain_number_is_refused(name, values):
-    with pytest.raises(ValueError, match=f"{name}: expected plain numbers, got .*Convert"):
-        fit_all_reduce(table().assign(**{name: values}))
-
-
-def test_a_fraction_of_a_worker_is_named_with_its_row():
-    rows = table().astype({"n_workers": float})
-    rows.loc[3, "n_workers"] = 2.5
-    with pytest.raises(ValueError, match="n_workers of row 3: expected a whole number"):
-        fit_all_reduce(rows)
 
 
 def test_columns_that_are_labels_too_are_fine():
@@ -167,7 +139,7 @@ def test_a_million_workers_may_take_their_time():
 
 
 def test_a_slow_office_network_is_no_mistake():
-    # 1 Gbit/s and 1 ms a hop
+    # 1 Gbit/s and 1 ms per hop
     slow = table(Ring(Link(1e-3, 8e-9))(SIZES, 8))
     assert fit_all_reduce(slow).model.link.beta == pytest.approx(8e-9)
 
@@ -176,12 +148,6 @@ def test_copied_rows_are_warned_of_with_their_places():
     rows = pd.concat([table(), table().iloc[[3, 4]]], ignore_index=True)
     with pytest.warns(UserWarning, match=r"2 rows repeat another.*row 27, 28.*drop_duplicates"):
         fit_all_reduce(rows)
-
-
-def test_repeated_measurements_are_fine(rng):
-    rows = pd.concat([table()] * 4, ignore_index=True)
-    noisy = rows.assign(seconds=rows["seconds"] * (1 + 0.01 * rng.standard_normal(len(rows))))
-    assert len(fit_all_reduce(noisy).measurements) == len(rows)
 
 
 def test_the_measurements_are_left_as_they_were():
@@ -197,7 +163,7 @@ def test_sizes_that_may_be_in_kib_or_mib_are_warned_of(unit):
     cost = Ring(Link(5e-6, 2e-9 if unit < 2**20 else 1 / 300e9))
     sizes = 2.0 ** np.arange(20, 34)
     timings = table(cost(sizes, 8), nbytes=sizes)
-    with pytest.warns(UserWarning, match="slower than any link that trains; are sizes in KiB or M"):
+    with pytest.warns(UserWarning, match="less than any link for training"):
         screen(timings.assign(nbytes=sizes / unit), "all_reduce")
     assert screen(timings, "all_reduce")[1].empty
 

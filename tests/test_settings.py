@@ -4,10 +4,10 @@ import json
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timings import gradients
 
 from workbench import MIB
 from workbench.fusion import (
@@ -15,19 +15,10 @@ from workbench.fusion import (
     DeepSpeedBuckets,
     FixedBuffer,
     HorovodFusion,
-    PerTensor,
     Plan,
     fuse,
 )
 from workbench.fusion.frameworks import as_given, cap_list, phases, variations
-
-repeatable = settings(deadline=None, derandomize=True)
-
-
-def gradients(sizes) -> pd.DataFrame:
-    names = [f"g{i}" for i in range(len(sizes))]
-    return pd.DataFrame({"name": names, "nbytes": sizes, "ready_s": np.arange(1.0, len(sizes) + 1)})
-
 
 SIZES = [3 * MIB, 40 * MIB, 1000, 17 * MIB]
 
@@ -52,11 +43,8 @@ def test_deepspeeds_text_is_json_and_counts_elements():
         assert row.policy == DeepSpeedBuckets(zero["reduce_bucket_size"], element_bytes=2)
         # "stage" is 0, disabled, and "overlap_comm" false by default: docs/_pages/config-json.md.
         # "Overlap and contiguous grads are meaningless in stage 1 and are ignored": engine.py
-        assert (zero["stage"], zero["overlap_comm"], zero["contiguous_gradients"]) == (
-            2,
-            True,
-            True,
-        )
+        assert zero.pop("reduce_bucket_size")
+        assert zero == {"stage": 2, "overlap_comm": True, "contiguous_gradients": True}
 
 
 @pytest.mark.parametrize(
@@ -95,17 +83,12 @@ def test_settings_may_be_given():
     assert [row.policy for row in rows] == [FixedBuffer(n * MIB, closes="after") for n in (2, 8)]
 
 
-def test_a_policy_without_a_setting_is_refused():
-    with pytest.raises(ValueError, match="expected DDPBuckets, HorovodFusion, .*got PerTensor"):
-        variations(gradients(SIZES), PerTensor())
-
-
 def test_horovod_is_looked_at_in_four_phases_of_a_cycle():
     assert [p.phase_s for p in phases(HorovodFusion(cycle_s=4.0))] == [0, 1, 2, 3]
     assert phases(DDPBuckets()) == [DDPBuckets()]
 
 
-@repeatable
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     sizes=st.lists(st.integers(1024, 10**8), min_size=1, max_size=30),
     opens=st.lists(st.booleans(), min_size=30, max_size=30),

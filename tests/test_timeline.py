@@ -158,7 +158,7 @@ def test_a_short_backward_is_taken_as_it_is():
 def test_a_scenario_reads_in_three_lines():
     assert repr(scenario(fusion=DDPBuckets(1500, 2500))).splitlines() == [
         "Scenario: 3 gradients, 5.86 KiB; 2 workers, T1 10.0 s, backward 5.00 s",
-        "  all_reduce Affine: alpha 1e+06 us a hop, bandwidth 1e-06 GB/s moved",
+        "  all_reduce Affine: alpha 1e+06 us per hop, bandwidth 1e-06 GB/s moved",
         f"  fusion {DDPBuckets(1500, 2500)!r}",
     ]
 

@@ -286,7 +286,7 @@ def test_a_knee_that_may_be_beyond_is_marked(rng):
 def test_a_price_of_a_hop_that_is_not_determined_is_told_where_it_counts(rng):
     # one number of workers: 2 * 15 hops are one constant, so a tree would explain the rows as well
     fit = fit_all_reduce(sweep_of(TRUTH, rng, workers=(16,)).assign(n_nodes=pd.NA))
-    told = "alpha not determined apart from a constant a message: time other numbers of workers"
+    told = "alpha not determined apart from a constant per message: time other numbers of workers"
     found = band(scenario(), fit, [4, 16, 64], n_draws=20).set_index("n_workers")["why"]
     assert found[4].endswith(told) and found[64].endswith(told) and found[16] == ""
     assert told in knee_range(scenario(), fit, n_workers=[1, 2, 4, 8, 16], n_draws=20)["why"][0]

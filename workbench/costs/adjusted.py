@@ -1,4 +1,4 @@
-"""A cost as optimisations change it: compressed, over a faster link, with copies beside it."""
+"""A cost after optimisations: compressed messages, a faster link, extra copies."""
 
 from dataclasses import dataclass, replace
 
@@ -9,11 +9,11 @@ from .links import Cost
 
 @dataclass(frozen=True)
 class Adjusted:
-    """A cost of which messages are compressed, the link is faster, or bytes are copied as well.
+    """A cost with compressed messages, a faster link or an extra copy of each message.
 
         C'(S) = C(0)/latency + (C(S/compression) - C(0))/bandwidth + copy_s_per_byte S
 
-    copy_s_per_byte is spent in the queue, 0 for a lone worker. C is any cost.
+    copy_s_per_byte is spent in the queue and is 0 for one worker. C is any cost.
     """
 
     cost: Cost

@@ -1,8 +1,8 @@
-"""What NCCL expects a message to cost: its tuner's constants, a prior where nothing is timed yet.
+"""The price NCCL's tuner expects of a message: a prior to use before anything is timed.
 
 For every message NCCL takes the algorithm and protocol of the least expected time. NcclTuner is
 that expectation for an all-reduce by ring or tree. Constants and rules change with the version (a
-hop of the ring over the network counts 9.6 us, later 28, later 14), so a version has to be named.
+hop of the ring over the network costs 9.6 us, later 28, later 14), so the version is required.
 
 Source: github.com/NVIDIA/nccl, src/graph/tuning.cc at tags v2.9.9-1 and v2.19.4-1 (BSD-3-Clause)
 and src/tuning at commit 5067397c2676d5aed50042fc39e5c8ee96eb0027, here 2026-06 (Apache-2.0).
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.checks import numbers, shown, single, whole_workers
+from ..base.checks import checked, numbers, one_of, one_worker_count, real, whole_workers
 from ..base.units import GB, US
 
 _PROTOCOLS = ("LL", "LL128", "Simple")
 _ALGORITHMS = ("Ring", "Tree")
 
-# us, one value for each of _PROTOCOLS: of a message, and of a hop over each link
+# us, one value for each of _PROTOCOLS: per message, and per hop over each link
 _BASE = {
     "2.9.9": {"Ring": (3.6, 10.0, 8.4), "Tree": (4.4, 4.4, 0.0)},
     "2.19.4": {"Ring": (6.6, 14.0, 8.4), "Tree": (6.8, 14.0, 0.0)},
@@ -42,8 +42,8 @@ _HOP = {
     },
 }
 
-# GB/s on 1, 2 and more nodes: the most a channel carries, and the most that all carry with LL,
-# whose row on several nodes goes by the CPU
+# GB/s on 1, 2 and more nodes: the limit per channel, and the limit of all channels with LL, whose
+# row on several nodes depends on the CPU
 _OLD_LL = {"Volta": (39.0, 39.0, 20.4), "Ampere": (87.7, 22.5, 19.0)}
 _OLD_LL128 = {"Volta": (20.0,) * 3, "Ampere": (20.0,) * 3}
 _NEW_TREE = {
@@ -75,13 +75,28 @@ _LL_ROW = {"Intel": "Volta", "AMD": "Ampere"}
 _NETWORK_POST = {"Intel": 1.0, "AMD": 2.0}  # us to post a message to the network
 
 
+_bandwidth = real("bytes/s above 0", lambda v: v > 0)
+
+
+@checked(
+    version=one_of(_BASE),
+    algorithm=one_of(_ALGORITHMS),
+    protocol=one_of(_PROTOCOLS),
+    workers_per_node=one_worker_count,
+    inside_bandwidth=_bandwidth,
+    between_bandwidth=_bandwidth,
+    n_channels=one_worker_count,
+    link=one_of(("NVLink", "PCI")),
+    cpu=one_of(_LL_ROW),
+)
 @dataclass(frozen=True, kw_only=True)
 class NcclTuner:
     """An all-reduce as NCCL's tuner expects it: latency + nbytes / algorithm bandwidth.
 
-    NCCL finds channels and their bandwidth by searching the machine; here they are given. Left out
-    are what the network plugin adds to a hop, and the factor that lowers a tree's bandwidth at
-    medium sizes, with which a larger message could cost less. A lone worker costs nothing.
+    NCCL finds channels and their bandwidth by searching the machine; here they are arguments. Two
+    things are not modelled: what the network plugin adds to a hop, and the factor that lowers a
+    tree's bandwidth at medium sizes, which could make a larger message cheaper. One worker costs
+    nothing.
 
     Parameters
     ----------
@@ -89,13 +104,11 @@ class NcclTuner:
     architecture : Volta, Ampere, Hopper (from 2.19.4) or Blackwell (2026-06)
     algorithm : Ring or Tree
     protocol : LL, LL128 or Simple
-    workers_per_node : workers a node; n workers sit on ceil(n / workers_per_node) nodes
+    workers_per_node : workers per node; n workers occupy ceil(n / workers_per_node) nodes
     inside_bandwidth, between_bandwidth : bytes/s of all channels, on one node and on several
     n_channels : channels
     link : NVLink or PCI, inside a node
-    cpu : Intel or AMD, which counts on several nodes
-
-    Raises ValueError for a choice that is not listed, or numbers not above 0.
+    cpu : Intel or AMD; only matters on several nodes
     """
 
     version: str
@@ -110,14 +123,8 @@ class NcclTuner:
     cpu: str = "Intel"
 
     def __post_init__(self):
-        choices = {"version": _BASE, "algorithm": _ALGORITHMS, "protocol": _PROTOCOLS}
-        _refuse_other(self, choices | {"link": ("NVLink", "PCI"), "cpu": _LL_ROW})
-        _refuse_other(self, {"architecture": _CAPS[self.version]["Tree"]})
-        for name in ("workers_per_node", "n_channels"):
-            single(whole_workers(getattr(self, name), name), name)
-        for name in ("inside_bandwidth", "between_bandwidth"):
-            if single(numbers(getattr(self, name), name), name) == 0:
-                raise ValueError(f"{name}: expected bytes/s above 0, got 0")
+        known = one_of(_CAPS[self.version]["Tree"])
+        known(self.architecture, "NcclTuner architecture")
 
     def __call__(self, nbytes, n_workers):
         """Return the seconds of a message, broadcast over both."""
@@ -141,7 +148,7 @@ class NcclTuner:
         return np.where(n > 1, base + hops[0] * inside + hops[1] * between, 0.0)[()] * US
 
     def bandwidth(self, n_workers):
-        """Return the algorithm bandwidth in bytes/s: nbytes over the time past the latency."""
+        """Return the algorithm bandwidth in bytes/s: nbytes / (seconds - latency)."""
         n, n_nodes = self._nodes(n_workers)
         bus = np.where(n_nodes == 1, self.inside_bandwidth, self.between_bandwidth) / GB
         if self.version == "2.9.9" and self.architecture == "Ampere":
@@ -155,7 +162,7 @@ class NcclTuner:
         return n, np.ceil(n / self.workers_per_node)
 
     def _latencies(self, n_nodes):
-        """Return us of a message, of a hop inside a node and of one between nodes."""
+        """Return us per message, per hop inside a node and per hop between nodes."""
         at, hops = _PROTOCOLS.index(self.protocol), _HOP[self.version]
         inside, between = hops[self.link][self.algorithm][at], hops["network"][self.algorithm][at]
         if self.version == "2.9.9":
@@ -168,7 +175,7 @@ class NcclTuner:
         return _BASE[self.version][self.algorithm][at], inside, between
 
     def _plateau(self, message, n):
-        """Return the factor on the latency of the ring once its steps over the network fill up."""
+        """Return the factor on the ring's latency when its steps over the network are full."""
         if (self.algorithm, self.protocol) != ("Ring", "Simple"):
             return 1.0
         old = self.version == "2.9.9"
@@ -206,9 +213,3 @@ class NcclTuner:
 
 def _scale(n_nodes):
     return np.minimum(n_nodes, 3).astype(int) - 1
-
-
-def _refuse_other(tuner, choices):
-    for name, known in choices.items():
-        if (value := getattr(tuner, name)) not in [*known]:
-            raise ValueError(f"{name}: expected one of {', '.join(known)}; got {shown(value)}")

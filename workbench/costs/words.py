@@ -1,4 +1,4 @@
-"""How the price of a message is printed: units that people read, and a cost as one line."""
+"""How the price of a message is printed: readable units, and a cost on one line."""
 
 import numpy as np
 
@@ -6,25 +6,25 @@ from ..base.units import GB, MS, US
 
 NS = 1e-9
 UNDETERMINED = "not determined"
-# A parameter's name begins with one of these -> (its unit in SI, that unit in words).
+# A parameter's name begins with one of these -> (the unit's size in SI, its name).
 UNITS = {
-    "alpha": (US, "us a hop"),
-    "beta": (NS, "ns a byte moved"),
-    "break": (1024.0, "KiB a hop"),
-    "floor": (US, "us a message"),
+    "alpha": (US, "us per hop"),
+    "beta": (NS, "ns per byte moved"),
+    "break": (1024.0, "KiB per hop"),
+    "floor": (US, "us per message"),
     "fixed_s": (MS, "ms"),
-    "per_sample_s": (MS, "ms a {x}"),
+    "per_sample_s": (MS, "ms per {x}"),
 }
 
 
 def unit_of(name: str, x: str) -> tuple[float, str]:
-    """Return the unit a parameter is shown in: its size in SI, and its words."""
+    """Return the unit a parameter is shown in: its size in SI, and its name."""
     scale, words = next(unit for key, unit in UNITS.items() if name.startswith(key))
     return scale, words.format(x=x.rstrip("s") if x != "batch" else "sample")
 
 
 def prices(values: dict[str, float], x: str, free=()) -> str:
-    """Return parameters as a line to read, the price of a byte of one link as its bandwidth.
+    """Return parameters as one line of text; the beta of a single link is shown as its bandwidth.
 
     free : names of those that are not determined
     """
@@ -39,5 +39,5 @@ def prices(values: dict[str, float], x: str, free=()) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as a card shows it, blank when there is none."""
+    """Return a number as a card shows it: four digits, blank if it is not finite."""
     return f"{value:.4g}" if np.isfinite(value) else ""

@@ -12,7 +12,7 @@ from ..base.tables import MEASUREMENTS
 from ..base.units import MS
 from ..costs import Interpolated
 from ..fits import curves, residuals
-from ..fits.diagnostics import CORNERS, corners, left_out, refuse_other
+from ..fits.diagnostics import CORNERS, a_fit, corners, left_out
 from .given import check_axes, draws, filled
 from .labels import small, write_note
 from .style import (
@@ -56,7 +56,7 @@ def draw_fit(
     card : whether to write latency, bandwidth and errors in the figure, as in the fit card
     measured : nbytes and seconds that were not fitted, to compare with a forecast: crosses
     """
-    refuse_other(fit, "draw_fit")
+    a_fit(fit, "draw_fit")
     x = fit.inputs[0]
     by_size = x == "nbytes"
     filled(fit.measurements, MEASUREMENTS if by_size else {x: ""}, "draw_fit fit", "a Fit")
@@ -341,7 +341,7 @@ def draw_influence(ax: Axes, fit) -> Axes:
 def _judged(fit, what: str) -> pd.DataFrame:
     """Return the residuals of a fit, or the table itself."""
     if not isinstance(fit, pd.DataFrame):
-        refuse_other(fit, what)
+        a_fit(fit, what)
         fit = residuals(fit)
     gaps = tuple(name for name in CALCULATED if name != "relative_error")
     wanted, above_0 = {"relative_error": "a share"}, ("nbytes", "n_workers")

@@ -1,31 +1,28 @@
-"""What to look at before a fit is believed: its curves with their bands, and its residuals."""
+"""What to check before using a fit: its curves with their bands, its residuals, its corners."""
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from ..base.checks import numbers, shown
+from ..base.checks import checked, numbers, require
 from ..costs import Interpolated, Piecewise
-from .estimates import COLLINEAR, whitening
+from .estimates import decomposed, weighed
 from .regimes import tangent
 
-POINTS = 120  # of a curve, for each number of workers
+_POINTS = 120  # per curve, for each number of workers
 
 
-def refuse_other(fit, what: str):
-    """Raise ValueError unless fit is a Fit."""
-    if not hasattr(fit, "card"):
-        raise ValueError(
-            f"{what}: expected a Fit, got {shown(fit)}; pass fit_all_reduce(measurements)"
-        )
+def a_fit(value, name: str):
+    """Raise ValueError unless value is a Fit."""
+    require(hasattr(value, "card"), name, "a Fit", value, "Pass fit_all_reduce(measurements)")
 
 
+@checked(fit=a_fit)
 def shown_workers(fit, most: int = 5) -> list[int]:
     """Return the numbers of workers to show of a fit: all, or those that best spread in logarithm.
 
     The smallest and the largest are among them.
     """
-    refuse_other(fit, "shown_workers")
     counts = np.unique(fit.measurements["n_workers"].astype(int))
     if len(counts) <= most:
         return counts.tolist()
@@ -35,57 +32,56 @@ def shown_workers(fit, most: int = 5) -> list[int]:
 
 
 def left_out(fit, n_workers=None) -> pd.DataFrame:
-    """Return the rows set aside that have a place among the fitted ones: same op, bytes, time.
+    """Return the rows set aside that can be drawn with the fitted ones: same op, bytes, time.
 
-    n_workers : keep these numbers of workers only
+    n_workers : keep only these numbers of workers
     """
     rows = fit.set_aside
     if not len(rows) or "op" not in rows:
         return rows
     mine = rows["op"].isin(fit.measurements["op"].unique())
-    mine &= pd.to_numeric(rows["nbytes"], errors="coerce").fillna(0) > 0
-    mine &= pd.to_numeric(rows["seconds"], errors="coerce").fillna(0) > 0
+    for name in ("nbytes", "seconds"):
+        mine &= pd.to_numeric(rows[name], errors="coerce").fillna(0) > 0
     return rows[mine if n_workers is None else mine & rows["n_workers"].isin(n_workers)]
 
 
+@checked(fit=a_fit)
 def curves(fit, nbytes=None, n_workers=None, level: float = 0.95) -> pd.DataFrame:
-    """Return what `Fit.predict` says along a grid of sizes, for each number of workers.
+    """Return the columns of `Fit.predict` along a grid of sizes, for each number of workers.
 
-    Columns as of predict: seconds, its bands, extrapolated and why.
-
-    nbytes : sizes, bytes; by default a grid from the smallest to the largest measured, rows set
+    Parameters
+    ----------
+    nbytes : sizes in bytes; by default a grid from the smallest to the largest measured, rows set
         aside included, and the sizes themselves
     n_workers : by default `shown_workers(fit)`
     """
-    refuse_other(fit, "curves")
     name = fit.inputs[0]
     if fit.inputs == (name,):  # a batch: no workers
         x = fit.measurements[name].to_numpy(float)
-        grid = np.linspace(x.min(), x.max(), POINTS) if nbytes is None else nbytes
-        return _told(fit.predict(grid, level=level), level)
-    counts = shown_workers(fit) if n_workers is None else np.atleast_1d(n_workers)
-    sizes = _grid(fit, counts) if nbytes is None else np.unique(numbers(nbytes, "nbytes"))
-    grid = pd.MultiIndex.from_product([counts, sizes])
-    table = fit.predict(grid.get_level_values(1), grid.get_level_values(0), level)
-    return _told(table.assign(n_workers=table["n_workers"].astype(int)), level)
-
-
-def _told(table: pd.DataFrame, level: float) -> pd.DataFrame:
-    table = table.assign(why=table["why"].astype("str"))
-    table.attrs["level"] = level  # the figure's legend says it
+        grid = np.linspace(x.min(), x.max(), _POINTS) if nbytes is None else nbytes
+        table = fit.predict(grid, level=level)
+    else:
+        counts = shown_workers(fit) if n_workers is None else np.atleast_1d(n_workers)
+        sizes = _grid(fit, counts) if nbytes is None else np.unique(numbers(nbytes, "nbytes"))
+        grid = pd.MultiIndex.from_product([counts, sizes])
+        table = fit.predict(grid.get_level_values(1), grid.get_level_values(0), level)
+        table = table.astype({"n_workers": int})
+    table = table.astype({"why": "str"})
+    table.attrs["level"] = level  # shown in the legend of the figure
     return table
 
 
 def _grid(fit, counts) -> np.ndarray:
     rows = (fit.measurements, left_out(fit, counts))
     sizes = np.concatenate([row["nbytes"].to_numpy(float) for row in rows])
-    return np.unique(np.r_[sizes, np.geomspace(sizes.min(), sizes.max(), POINTS)])
+    return np.unique(np.r_[sizes, np.geomspace(sizes.min(), sizes.max(), _POINTS)])
 
 
+@checked(fit=a_fit)
 def residuals(fit) -> pd.DataFrame:
-    """Return how far each measurement is from the fit, and how much it moves it.
+    """Return how far each measurement is from the fit, and how much it influences it.
 
-    Columns: the inputs (nbytes and n_workers, say), seconds, fitted_s,
+    Columns: the inputs (such as nbytes and n_workers), seconds, fitted_s,
 
         relative_error = fitted_s / seconds - 1
         standardised   = r / (sigma sqrt(1 - leverage)), r = (seconds - fitted_s) / fitted_s
@@ -93,20 +89,19 @@ def residuals(fit) -> pd.DataFrame:
         cook           = standardised**2 leverage / (1 - leverage) / (number of parameters)
         normal         = the quantile of a standard normal with the same rank
 
-    With absolute weights r is seconds - fitted_s. Where a row alone determines a parameter its
+    With absolute weights r is seconds - fitted_s. If a row alone determines a parameter, its
     leverage is 1, its standardised residual 0 and cook inf. An Interpolated has no parameters and
     no columns from standardised on. Source: Cook and Weisberg, Residuals and Influence, 1982.
     """
-    refuse_other(fit, "residuals")
     rows = fit.measurements[[*fit.inputs, "seconds"]].reset_index(drop=True)
-    points = [rows[name].to_numpy(float) for name in fit.inputs]
-    seconds = rows["seconds"].to_numpy(float)
-    fitted = np.asarray(fit.model(*points), float)
+    points, seconds, fitted, w = weighed(fit)
     table = rows.assign(fitted_s=fitted, relative_error=fitted / seconds - 1)
     if isinstance(fit.model, Interpolated):
         return table
-    w = whitening(fitted, seconds, fit.method)
-    leverage, rank = _leverage(tangent(fit.model, *points)[list(fit.estimate.covariance)], w)
+    columns = tangent(fit.model, *points)[list(fit.estimate.covariance)]
+    u, s, _, _ = decomposed(columns.to_numpy(float) * w[:, None])
+    leverage, rank = np.square(u).sum(axis=1), len(s)
+    leverage = np.where(leverage > 1 - 1e-8, 1.0, leverage)  # rounding aside
     left, sigma = np.sqrt(1 - leverage), fit.estimate.sigma
     own = (left > 0) & (sigma > 0)
     standard = np.divide((seconds - fitted) * w, sigma * left, where=own, out=np.zeros(len(w)))
@@ -121,38 +116,28 @@ def residuals(fit) -> pd.DataFrame:
     )
 
 
-def _leverage(columns: pd.DataFrame, w: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the leverage of each row, 1 where it is so but for rounding, and the rank."""
-    x = columns.to_numpy(float) * w[:, None]
-    length = np.linalg.norm(x, axis=0)
-    u, s, _ = np.linalg.svd(x / np.where(length > 0, length, 1.0), full_matrices=False)
-    rank = int((s > COLLINEAR * s[0]).sum())
-    leverage = np.square(u[:, :rank]).sum(axis=1)
-    return np.where(leverage > 1 - 1e-8, 1.0, leverage), rank
-
-
 CORNERS = {
     "n_workers": "workers",
     "regime": "number of the regime that ends here, from 1",
-    "nbytes": "of a message at the corner, bytes",
-    "seconds": "what it costs, s",
+    "nbytes": "bytes of a message at the corner",
+    "seconds": "its cost, s",
 }
 
 
+@checked(fit=a_fit)
 def corners(fit, n_workers: int | None = None) -> pd.DataFrame:
-    """Return CORNERS of a fit for a number of workers, by default the most measured; maybe no row.
+    """Return CORNERS of a fit for a number of workers, by default the most measured.
 
         S = x h(n) / m(1, n)
 
     Breaks x are bytes of a hop; h are the hops and m(1, n) what one byte of a message moves. For a
-    ring S = n x. A price without regimes has no corner.
+    ring S = n x. A price without regimes has no corner, so no row.
     """
-    refuse_other(fit, "corners")
     n = int(fit.measurements["n_workers"].max() if n_workers is None else n_workers)
     bends = isinstance(fit.model, Piecewise) and n > 1
     counts = fit.model.columns(1.0, n) if bends else {"alpha": 0.0, "beta": 1.0}
     hops = float(counts.pop("alpha"))
-    moved = float(sum(counts.values()))  # whatever the regime, the parts add up to the bytes moved
+    moved = float(sum(counts.values()))  # in any regime, the parts add up to the bytes moved
     at = np.array([each * hops / moved for each in (fit.model.breaks if bends else ())], float)
     seconds = np.asarray(fit.model(at, n), float) if len(at) else at
     regime = np.arange(1, len(at) + 1)

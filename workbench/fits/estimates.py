@@ -1,9 +1,9 @@
-"""Regression under a price list: parameters from 0 up, robust intervals, what stays undetermined.
+"""Regression of prices: parameters from 0 up, robust intervals, and what stays undetermined.
 
     seconds = sum of parameter * column, errors in proportion to the seconds (or of one size)
 
-Relative weights are 1/fitted**2, iterated: with 1/seconds**2 a measurement that came out low by
-chance would weigh more, which biases every price by minus twice the variance of the noise.
+Relative weights are 1/fitted**2, iterated: with 1/seconds**2 a measurement that is low by chance
+would have more weight, which biases every price by minus twice the variance of the noise.
 """
 
 import warnings
@@ -15,56 +15,43 @@ import statsmodels.api as sm
 from scipy.optimize import nnls
 from scipy.stats import t as student
 
-from ..base.checks import shown
+from ..base.checks import checked, one_of, real
 
 METHODS = ("wls", "huber", "quantile")
 WEIGHTS = ("relative", "measured", "absolute")
 COLLINEAR = 1e-9  # a singular value below this share of the largest counts as 0
-EXACT = 1e-8  # relative residuals below this leave nothing for a robust method to weigh
+_EXACT = 1e-8  # relative residuals below this leave nothing for a robust method to weigh
+
+a_level = real("a number between 0 and 1", lambda v: 0 < v < 1, "Write 95 % as 0.95")
 
 
+@checked(name=one_of(METHODS), weights=one_of(WEIGHTS), quantile=a_level)
 @dataclass(frozen=True)
 class Method:
     """How prices are estimated: name ("wls", "huber", "quantile"), weights, and the quantile.
 
     wls is least squares, huber is M-estimation with Huber's norm (statsmodels' RLM), quantile is
     quantile regression. weights is "relative", errors in proportion to the fitted time; "measured",
-    in proportion to the measured one, as spreadsheets do; or "absolute", errors of one size.
-    Raises ValueError for another word, or a quantile outside 0 to 1.
+    in proportion to the measured one, as in spreadsheets; or "absolute", errors of one size.
     """
 
     name: str = "wls"
     weights: str = "relative"
     quantile: float = 0.5
 
-    def __post_init__(self):
-        for field, value, known in (
-            ("method", self.name, METHODS),
-            ("weights", self.weights, WEIGHTS),
-        ):
-            if value not in known:
-                raise ValueError(
-                    f"{field}: expected one of {', '.join(map(repr, known))}; got {shown(value)}"
-                )
-        if not (isinstance(self.quantile, float) and 0 < self.quantile < 1):
-            raise ValueError(
-                f"quantile: expected a number between 0 and 1, got {shown(self.quantile)}; "
-                "write quantile=0.9"
-            )
-
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """Parameters with their uncertainty.
 
-    values : every parameter, SI units, those held at 0 included
-    covariance : of the parameters that are free, SI units (HC3 for least squares)
+    values : every parameter, SI units, those fixed at 0 included
+    covariance : of the parameters that were fitted, SI units (HC3 for least squares)
     results : statsmodels' result
-    held : parameters held at 0 -> what they came out at
-    undetermined : parameters the rows leave free
+    held : parameters fixed at 0 -> their estimate without that bound
+    undetermined : parameters that the rows do not determine
     unseen : directions in which the parameters can move without changing any fitted time
     sigma : standard deviation of a measurement, as a share of it (s with absolute weights)
-    dof : rows less parameters; 0 where they show no spread to tell errors from
+    dof : rows minus parameters; 0 if the rows show no spread
     """
 
     values: pd.Series
@@ -77,7 +64,7 @@ class Estimate:
     dof: int
 
     def margin(self, level: float) -> float:
-        """Return how many standard errors the interval of a level reaches; NaN without spread."""
+        """Return the half width of an interval in standard errors; NaN without spread."""
         return float(student.ppf(0.5 + level / 2, self.dof)) if self.dof > 0 else float("nan")
 
 
@@ -111,11 +98,11 @@ def infer(
 ) -> Estimate:
     """Return the uncertainty of parameters already found.
 
-    tangent : how the fitted seconds change with each parameter; the column itself where the cost is
-        linear in it. Structure found from the same data, such as a break, has its column here too
+    tangent : how the fitted seconds change with each parameter; the column itself if the cost is
+        linear in it. Structure found from the same data, such as a break, has a column here too
         (Muggeo, Statistics in Medicine 2003), so that the slopes' intervals allow for it
-    values, fitted : the parameters found and the seconds they give
-    linear : whether the seconds are the sum of values and columns, so that statsmodels' result is
+    values, fitted : the parameters found and their fitted seconds
+    linear : whether the seconds are a sum of values and columns, so that statsmodels' result is
         in SI units; otherwise, and for a robust method, its columns are scaled to length 1
     """
     w, values = whitening(fitted, seconds, method), values[tangent.columns]
@@ -124,18 +111,18 @@ def infer(
     white = tangent * (w[:, None] / scale)
     _, s, vt = _svd(white)
     free = (values > 0).to_numpy() | _loose(s, vt)
-    held = _came_out_at(white, values, (seconds - fitted) * w, scale, ~free)
+    residuals = (seconds - fitted) * w
+    held = _unbounded(white, values, residuals, scale, ~free)
     white, scale, names = white.loc[:, free], scale[free], tangent.columns[free]
     u, s, vt = _svd(white)
     rank = int((s > COLLINEAR * s[0]).sum())
     unseen = pd.DataFrame(vt[rank:] / scale, columns=names)
-    residuals = (seconds - fitted) * w
     dof = len(seconds) - rank
     varied = names[(white != 0).any().to_numpy()]
     target = residuals + white.to_numpy() @ (values[names].to_numpy() * scale)
     if method.name == "wls" or _exact(fitted, seconds):
         columns = tangent[varied] if linear else white[varied].div(w, axis=0)
-        with warnings.catch_warnings():  # columns that go together are told in undetermined
+        with warnings.catch_warnings():  # collinear columns are listed in undetermined
             warnings.simplefilter("ignore")
             results = sm.WLS(target / w, columns, weights=w**2).fit()
         covariance = _hc3(u[:, :rank], s[:rank], vt[:rank], residuals, dof)
@@ -146,7 +133,7 @@ def infer(
         covariance = pd.DataFrame(np.asarray(seen), varied, varied)
         covariance = covariance.reindex(index=names, columns=names, fill_value=0.0).to_numpy()
         sigma = 1.4826 * np.median(np.abs(residuals - np.median(residuals)))
-    if not np.isfinite(covariance).all():  # so few or so equal rows that they show no spread
+    if not np.isfinite(covariance).all():  # too few or too equal rows to show a spread
         covariance, dof = np.zeros_like(covariance), 0
     covariance = covariance / np.outer(scale, scale)
     return Estimate(
@@ -162,16 +149,38 @@ def infer(
 
 
 def whitening(fitted: np.ndarray, seconds: np.ndarray, method: Method) -> np.ndarray:
-    """Return what rows are multiplied by to have errors of one size: 1/fitted, 1/seconds, or 1."""
+    """Return the factors that give rows errors of one size: 1/fitted, 1/seconds, or 1."""
     if method.weights == "absolute":
         return np.ones(len(seconds))
     if method.weights == "measured":
         return 1 / seconds
-    return 1 / np.maximum(fitted, 0.05 * seconds)  # a price held at 0 may fit a row with 0 s
+    return 1 / np.maximum(fitted, 0.05 * seconds)  # a price fixed at 0 may fit a row with 0 s
+
+
+def points_of(rows: pd.DataFrame, inputs: tuple[str, ...]) -> list[np.ndarray]:
+    """Return the columns that a cost is a function of, as floats."""
+    return [rows[name].to_numpy(float) for name in inputs]
+
+
+def weighed(fit) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the points, seconds, fitted seconds and whitening of a fit's rows."""
+    points = points_of(fit.measurements, fit.inputs)
+    seconds = fit.measurements["seconds"].to_numpy(float)
+    fitted = np.asarray(fit.model(*points), float)
+    return points, seconds, fitted, whitening(fitted, seconds, fit.method)
+
+
+def decomposed(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return u, s, vt of x with columns of length 1, collinear parts left out, and the lengths."""
+    length = np.linalg.norm(x, axis=0)
+    scale = np.where(length > 0, length, 1.0)
+    u, s, vt = np.linalg.svd(x / scale, full_matrices=False)
+    kept = s > COLLINEAR * s[0]
+    return u[:, kept], s[kept], vt[kept], scale
 
 
 def _iterate(x: np.ndarray, seconds: np.ndarray, method: Method, step) -> np.ndarray:
-    """Return the fixed point of fit, weigh by what was fitted, fit again."""
+    """Return the fixed point of fitting with weights from the fitted seconds."""
     if method.weights != "relative":
         return step(whitening(seconds, seconds, method))
     w, values = 1 / seconds, None
@@ -196,26 +205,26 @@ def _lengths(x: np.ndarray) -> np.ndarray:
 
 
 def _exact(fitted: np.ndarray, seconds: np.ndarray) -> bool:
-    return bool(np.abs(fitted / seconds - 1).max() < EXACT)
+    return bool(np.abs(fitted / seconds - 1).max() < _EXACT)
 
 
 def _model(white: np.ndarray, target: np.ndarray, method: Method):
-    """Return statsmodels' result of a robust method on rows with errors of one size."""
+    """Return statsmodels' result of a robust method for rows with errors of one size."""
     try:
-        with warnings.catch_warnings():  # of few or equal residuals, which infer looks after
+        with warnings.catch_warnings():  # about few or equal residuals, which infer handles
             warnings.simplefilter("ignore")
             if method.name == "huber":
                 return sm.RLM(target, white, M=sm.robust.norms.HuberT()).fit()
             return sm.QuantReg(target, white).fit(q=method.quantile, p_tol=1e-8)
     except (ZeroDivisionError, np.linalg.LinAlgError):
         raise ValueError(
-            f"method: {len(target)} measurements are too few or too equal for {method.name!r}; "
-            "take method='wls' or time more"
+            f"method: expected more measurements, or more varied ones, for {method.name!r}, got "
+            f"{len(target)}. Use method='wls' or time more"
         ) from None
 
 
 def _svd(white: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the singular value decomposition, all rows of vt, and without rounding in it."""
+    """Return the singular value decomposition with all rows of vt, free of rounding noise."""
     q, r = np.linalg.qr(white.to_numpy(float))
     u, s, vt = np.linalg.svd(r)
     s = np.r_[s, np.zeros(len(vt) - len(s))]
@@ -223,12 +232,12 @@ def _svd(white: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _loose(s: np.ndarray, vt: np.ndarray) -> np.ndarray:
-    """Return which columns can be traded for others, or for nothing, without a trace."""
+    """Return which columns can change without changing any fitted time."""
     return (np.abs(vt[s <= COLLINEAR * s[0]]) > 1e-6).any(axis=0)
 
 
-def _came_out_at(white, values, residuals, scale, wrong) -> dict[str, float]:
-    """Return what the parameters held at 0 would be without that bound, rounding aside."""
+def _unbounded(white, values, residuals, scale, wrong) -> dict[str, float]:
+    """Return what the parameters fixed at 0 would be without that bound, rounding aside."""
     if not wrong.any():
         return {}
     found = values.to_numpy() * scale

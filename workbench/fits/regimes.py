@@ -1,6 +1,6 @@
-"""Where the price of a hop changes: breakpoints and floor, and the boundary of a node.
+"""Where the price per hop changes: breakpoints and floor, and the boundary of a node.
 
-What is found here is the structure of a cost; its numbers are fitted in fits, where breaks and
+This module finds the structure of a cost; its numbers are fitted in regression, where breaks and
 floor also count as estimated, so that they widen the other intervals.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from ..base.checks import shown
+from ..base.checks import require
 from ..costs import (
     FlatRing,
     HalvingDoubling,
@@ -28,40 +28,39 @@ from ..costs import (
 from .estimates import Method, solve
 from .screening import known
 
-ALL_REDUCE = (HalvingDoubling, Tree, ParameterServer, NodesCost)  # costs of no other collective
+ALL_REDUCE = (HalvingDoubling, Tree, ParameterServer, NodesCost)  # costs of this collective only
 MOST_BREAKS, CANDIDATES = 6, 100
-EXACT = 1e-8  # a mean squared relative residual below this is as good as none
+NO_RESIDUAL = 1e-8  # a mean squared relative residual below this counts as none
+_FREE = Link(0.0, 0.0)
 
 
 def shaped(kind, op: str, rows: pd.DataFrame):
-    """Return a cost of the kind, its structure given or found from the rows, its numbers not yet.
+    """Return a cost of the kind, with its structure given or found from the rows, to be priced.
 
-    Raises ValueError for what is no kind of cost, or an instance of another op.
+    Raises ValueError for anything but a kind of cost, or for an instance of another op.
     """
     if kind is Interpolated:
         return Interpolated(rows)
-    if kind in (Hierarchical, FlatRing):
-        link = Link(0.0, 0.0)
-        made = kind(link, link, 1)
-    elif isinstance(kind, Piecewise) or kind is Piecewise:
-        kind = Piecewise(breaks=None) if kind is Piecewise else kind
-        kind = made = replace(kind, kind=_with_op(kind.kind, op))
+    kind = Piecewise(breaks=None) if kind is Piecewise else kind
+    searched = kind in (Hierarchical, FlatRing)
+    if isinstance(kind, Piecewise):
+        made = replace(kind, kind=_with_op(kind.kind, op))
     else:
-        made = _made(kind, op)
+        made = kind(_FREE, _FREE, 1) if searched else _made(kind, op)
     _refuse_other(made, op, kind)
-    if isinstance(made, NodesCost) and isinstance(kind, type):
-        return kind(link, link, node_boundary(rows, lambda n: kind(link, link, n)))
+    if searched:
+        return kind(_FREE, _FREE, node_boundary(rows, lambda n: kind(_FREE, _FREE, n)))
     if isinstance(made, Piecewise) and made.breaks is None:
         return find_regimes(made, rows)
     return made
 
 
 def _made(kind, op: str):
-    """Return an instance as it is, a cost of a class or a callable, or None for what is neither."""
+    """Return an instance as it is, a cost of a class or a callable, or None for anything else."""
     if hasattr(kind, "parameters") and not isinstance(kind, type):
         return kind
     try:
-        return _with_op(kind, op)(Link(0.0, 0.0)) if kind is not Link else None
+        return _with_op(kind, op)(_FREE) if kind is not Link else None
     except (TypeError, ValueError, AttributeError):
         return None
 
@@ -71,28 +70,21 @@ def _with_op(kind, op: str):
 
 
 def _refuse_other(made, op: str, kind):
-    """Raise ValueError for what is no cost of two inputs, or a cost of another collective."""
-    plain = made.kind(Link(0.0, 0.0)) if isinstance(made, Piecewise) else made
+    """Raise ValueError unless it is a cost of two inputs and of this collective."""
+    one = made.kind(_FREE) if isinstance(made, Piecewise) else made
     try:
-        known = hasattr(plain, "with_parameters") and plain.columns(np.ones(1), np.full(1, 2.0))
+        known = hasattr(one, "with_parameters") and one.columns(np.ones(1), np.full(1, 2.0))
     except (TypeError, AttributeError):
         known = False
-    if not known:
-        raise ValueError(
-            f"kind: expected a class of cost, such as Ring or Affine, got {shown(kind)}; "
-            "write kind=Ring"
-        )
-    only = "all_reduce" if isinstance(plain, ALL_REDUCE) else op
-    if (found := getattr(plain, "op", only)) != op:
-        raise ValueError(
-            f"kind: expected a cost of {op}, got one of {found}; write kind=Ring, the ring of {op}"
-        )
+    require(known, "kind", "a class of cost, such as Ring or Affine", kind, "Write kind=Ring")
+    found = getattr(one, "op", "all_reduce" if isinstance(one, ALL_REDUCE) else op)
+    require(found == op, "kind", f"a cost of {op}", do="Write kind=Ring", found=f"one of {found}")
 
 
 def tangent(model, *at) -> pd.DataFrame:
-    """Return how the seconds change with each parameter, SI units: a column each.
+    """Return how the seconds change with each parameter, SI units: one column per parameter.
 
-    It is the column itself where the cost is linear; for breaks and a floor it is the derivative.
+    It is the column itself if the cost is linear; for breaks and a floor it is the derivative.
     """
     if not hasattr(model, "columns"):
         return pd.DataFrame(index=range(len(at[0])))
@@ -112,9 +104,9 @@ def tangent(model, *at) -> pd.DataFrame:
 
 
 def steps(model, rows: pd.DataFrame) -> list[str]:
-    """Return the breaks beside a segment of fewer than two timed sizes, such as a step's two ends.
+    """Return the breaks next to a segment of fewer than two timed sizes, such as ends of a step.
 
-    Nothing tells where exactly they are, so they are taken as given.
+    The rows do not determine where exactly they are, so they are not counted as estimated.
     """
     if not isinstance(model, Piecewise):
         return []
@@ -123,37 +115,35 @@ def steps(model, rows: pd.DataFrame) -> list[str]:
 
 
 def _enclosed(breaks, sizes: np.ndarray) -> np.ndarray:
-    """Return how many sizes each segment holds."""
+    """Return the number of sizes in each segment."""
     return np.diff(np.searchsorted(sizes, (0.0, *breaks, np.inf)))
 
 
 def _each(kind: Piecewise, rows: pd.DataFrame) -> np.ndarray:
-    """Return the bytes of a hop of each row."""
-    plain = kind.kind(Link(0.0, 0.0)).columns(rows["nbytes"], rows["n_workers"])
-    return plain["beta"] / plain["alpha"]
+    """Return the bytes per hop of each row."""
+    hops, moved = kind.kind(_FREE).columns(rows["nbytes"], rows["n_workers"]).values()
+    return moved / hops
 
 
 def find_regimes(kind: Piecewise, rows: pd.DataFrame) -> Piecewise:
-    """Return a Piecewise with the breaks and, with several numbers of workers, the floor found.
+    """Return a Piecewise with the breaks and floor of the least `_criterion`.
 
-    Those of the least `_criterion`. With one number of workers a floor cannot be told from alpha
-    and is left out.
+    With one number of workers a floor cannot be separated from alpha and is left out.
     """
-    plain = kind.kind(Link(0.0, 0.0)).columns(rows["nbytes"], rows["n_workers"])
-    hops, seconds = plain["alpha"], rows["seconds"].to_numpy(float)
-    each = plain["beta"] / hops
+    points, seconds = (rows["nbytes"], rows["n_workers"]), rows["seconds"].to_numpy(float)
+    hops = kind.kind(_FREE).columns(*points)["alpha"]
+    each = _each(kind, rows)
     best, score = find_breaks(each, seconds / hops)
     model = _built(kind, best, 0.0)
     if len(np.unique(hops)) < 2:
         return model
-    points = rows["nbytes"], rows["n_workers"]
     low, trial = None, None
     for start in _floors(each, hops, seconds):
         found, loss = _above(kind, start, each, hops, seconds, points)
         if loss < score:
             low, trial, score = start, found, loss
-    for _ in range(5 if trial else 0):  # the rows that it holds up, now by the regimes found
-        before, low = low, _without_floor(trial)(*points) < trial.floor_s
+    for _ in range(5 if trial else 0):  # again, with the rows below the floor of the last regimes
+        before, low = low, replace(trial, floor_s=0.0)(*points) < trial.floor_s
         if (low == before).all() or min(low.sum(), (~low).sum()) < 4:
             break
         found, loss = _above(kind, low, each, hops, seconds, points)
@@ -164,15 +154,11 @@ def find_regimes(kind: Piecewise, rows: pd.DataFrame) -> Piecewise:
 
 
 def _above(kind, low, each, hops, seconds, points) -> tuple[Piecewise, float]:
-    """Return a Piecewise with the low rows' floor, the others' regimes, and its criterion."""
+    """Return a Piecewise, low rows at the floor and others in regimes, and its criterion."""
     found, _ = find_breaks(each[~low], (seconds / hops)[~low])
     trial = _built(kind, found, float(seconds[low].mean()))
     squares = np.sum((seconds / trial(*points) - 1) ** 2)
     return trial, _criterion(squares, len(seconds), 3 + 3 * len(trial.breaks))
-
-
-def _without_floor(model: Piecewise) -> Piecewise:
-    return replace(model, floor_s=0.0)
 
 
 def _built(kind: Piecewise, found: tuple, floor: float) -> Piecewise:
@@ -183,7 +169,7 @@ def _built(kind: Piecewise, found: tuple, floor: float) -> Piecewise:
 
 
 def _floors(each: np.ndarray, hops: np.ndarray, seconds: np.ndarray):
-    """Yield sets of rows that a floor may hold up, by a line for the others."""
+    """Yield sets of rows that may be at the floor, given a line for the others."""
     known = set()
     for factor in (1.1, 1.25, 1.5, 2.0, 3.0):
         low = seconds < factor * seconds.min()
@@ -202,11 +188,11 @@ def _floors(each: np.ndarray, hops: np.ndarray, seconds: np.ndarray):
 
 
 def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
-    """Return (breaks, (alpha, beta_1, ..)) of the price of a hop of x bytes, and their criterion.
+    """Return (breaks, (alpha, beta_1, ..)) of the price per hop of x bytes, and their criterion.
 
     Breaks are added one by one, each time moving all of them to where they fit best, as long as the
     criterion falls. Errors are relative, no slope is below 0, and the first and the last segment
-    hold three sizes or more. What was found is kept for the same rows fitted by another method.
+    contain three sizes or more. Results are cached for fits of the same rows by another method.
     """
     order = np.argsort(x, kind="stable")
     return _found(x[order].astype(float).tobytes(), price[order].astype(float).tobytes())
@@ -214,7 +200,7 @@ def find_breaks(x: np.ndarray, price: np.ndarray) -> tuple[tuple, float]:
 
 @lru_cache(maxsize=32)
 def _found(x: bytes, price: bytes) -> tuple[tuple, float]:
-    """Return what find_breaks does, of x rising and the price, both floats as bytes."""
+    """Return the result of find_breaks for rising x and the price, both floats as bytes."""
     x, price = np.frombuffer(x), np.frombuffer(price)
     sizes = np.unique(x)
     grid = _candidates(sizes)
@@ -237,8 +223,8 @@ def _found(x: bytes, price: bytes) -> tuple[tuple, float]:
 def _one_more(x, price, w, grid, places, zooms: int) -> tuple[np.ndarray, float]:
     """Return the breaks and one more, each where it fits best, and their criterion.
 
-    The grid is made finer about them before that is asked: a break that is merely off its best
-    place would look as if it needed company.
+    The grid is refined around them first: with a break that is merely off its best place, another
+    break would seem necessary.
     """
     edges, sizes = np.unique(np.r_[grid, places]), np.unique(x)
     blocks = _Blocks(x, price, w, edges)
@@ -253,7 +239,7 @@ def _one_more(x, price, w, grid, places, zooms: int) -> tuple[np.ndarray, float]
 def _spread(places: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Return the breaks, two within a gap between neighbouring sizes moved to the ends of the gap.
 
-    They make a step, and nothing tells where in the gap it is; no fitted time changes.
+    They form a step whose place in the gap is unknown; no fitted time changes.
     """
     places = places.copy()
     for k in range(len(places) - 1):
@@ -270,7 +256,7 @@ def _hop(x: np.ndarray, breaks: np.ndarray, prices: np.ndarray) -> np.ndarray:
 
 
 def _candidates(sizes: np.ndarray) -> np.ndarray:
-    """Return where a break may lie: at the inner sizes and between, thinned evenly in logarithm."""
+    """Return possible breaks: the inner sizes and points between, thinned evenly in logarithm."""
     inner = sizes[2:-2]
     if not len(inner):
         return inner
@@ -282,9 +268,9 @@ def _candidates(sizes: np.ndarray) -> np.ndarray:
 
 
 def _finer(edges: np.ndarray, places: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, list]:
-    """Return a grid seven times finer about each break, and where the breaks are on it.
+    """Return a grid seven times finer around each break, and the positions of the breaks on it.
 
-    A break beside a segment of fewer than two sizes stays: nothing tells where exactly it is.
+    A break next to a segment of fewer than two sizes stays, since its exact place is unknown.
     """
     parts, known = [places], _enclosed(places, sizes) >= 2
     for place in places[known[:-1] & known[1:]]:
@@ -316,9 +302,9 @@ def _settled(blocks: "_Blocks", breaks: list[int], reach: int | None = None) -> 
 
 
 class _Blocks:
-    """The rows between neighbouring candidates, x rising, each block pressed into three by QR.
+    """The rows between neighbouring candidates, x rising, each block reduced to three rows by QR.
 
-    Inside a block every segmented line is one straight line, so least squares of the pressed rows
+    Inside a block every segmented line is one straight line, so least squares of the reduced rows
     is that of all of them, however many there are.
     """
 
@@ -362,37 +348,36 @@ class _Blocks:
 
 
 def _criterion(squares: float, n: int, k: int) -> float:
-    """Return BIC3, or AICc where that is larger: the few rows of a short sweep buy few breaks.
+    """Return BIC3, or AICc if that is larger, so that few rows allow few breaks.
 
-    n log(sum of squared relative residuals / n) and a penalty on k parameters. A break counts
-    three, a slope and a place that is searched for, since BIC with two finds breaks in a straight
-    line (Kim and Kim, Consistent model selection in segmented line regression, 2016).
+    n log(sum of squared relative residuals / n) and a penalty on k parameters. A break counts as
+    three, for a slope and a place that is searched for, since BIC with two finds breaks in a
+    straight line (Kim and Kim, Consistent model selection in segmented line regression, 2016).
 
-    k : the prices but for slopes beyond breaks, and three a break; the spread is one more
+    k : the prices except slopes beyond breaks, and three per break; the spread is one more
     """
     correction = 2 * (k + 1) * (k + 2) / (n - k - 2) if n > k + 2 else np.inf
     penalty = max((k + 1) * np.log(n), 2 * (k + 1) + correction)
-    return n * np.log(max(squares / n, EXACT)) + penalty
+    return n * np.log(max(squares / n, NO_RESIDUAL)) + penalty
 
 
 def node_boundary(rows: pd.DataFrame, make) -> int:
-    """Return the workers a node has: from n_nodes where known, else where the price steps up.
+    """Return the workers per node: from n_nodes if known, otherwise where the price steps up.
 
     make : workers_per_node -> cost with the price of two links
 
-    Of the measured numbers of workers each may be the last on one node; the one with the least sum
-    of absolute log residuals is taken, if BIC (of Laplace errors) prefers it to no boundary. It is
-    the largest number seen on one node, which may be less than a node holds.
+    Each measured number of workers may be the last on one node; the one with the least sum of
+    absolute log residuals is used, if BIC (of Laplace errors) prefers it to no boundary. It is the
+    largest number seen on one node, which may be less than the size of a node.
     """
     wanted = rows["n_nodes"].notna().to_numpy()
     nodes = np.where(wanted, known(rows, "n_nodes", wanted, 0.0, "rows to fit", whole=True), np.nan)
     n_workers = rows["n_workers"].to_numpy(float)
-    if (nodes > n_workers).any():
-        row = int((nodes > n_workers).argmax())
-        raise ValueError(
-            f"rows to fit: n_nodes of row {row}: expected at most its {n_workers[row]:g} "
-            f"workers, got {nodes[row]:g}. Correct the row, or leave n_nodes <NA> where unknown"
-        )
+    row = int((nodes > n_workers).argmax())
+    expected, found = f"at most its {n_workers[row]:g} workers", f"{nodes[row]:g}"
+    do = "Correct the row, or leave n_nodes <NA> if unknown"
+    ok = not nodes[row] > n_workers[row]
+    require(ok, f"rows to fit n_nodes of row {row}", expected, found=found, do=do)
     if not np.isnan(nodes).any():
         return int(np.ceil(n_workers / nodes).max())
     counts, seconds = np.unique(n_workers), rows["seconds"].to_numpy(float)

@@ -1,4 +1,4 @@
-"""Which MEASUREMENTS are fitted, and why the others are set aside: nothing is dropped unsaid."""
+"""Which MEASUREMENTS are fitted, and why the others are set aside."""
 
 import itertools
 import warnings
@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_any_real_numeric_dtype
 
-from ..base.checks import shown
+from ..base.checks import one_of, require
 from ..base.tables import MEASUREMENTS, check
 from ..base.units import format_bytes, format_seconds
 
-FACTOR, DEVIATIONS = 1.5, 5.0  # a row further off than both from its neighbours is set aside,
+FACTOR, DEVIATIONS = 1.5, 5.0  # a row further than both from its neighbours is set aside,
 BESIDE = 1.2  # unless it is within this factor of one of them
-FASTEST, SLOWEST = 1e13, 1e5  # bytes/s: beyond any link there is, and below any that trains
-SLOW = 1e6  # bytes/s; no link for training has so few, and KiB or MiB in place of bytes look so
-LATENCY, LONGEST = 1e-3, 86400.0  # s: of a hop at most, and of a message
+FASTEST, SLOWEST = 1e13, 1e5  # bytes/s: above any real link, and below any used for training
+SLOW = 1e6  # bytes/s: below any link for training; KiB or MiB instead of bytes look like this
+LATENCY, LONGEST = 1e-3, 86400.0  # s: most per hop, and most per message
 OUTLIERS = ("set aside", "keep")
 
 
@@ -24,15 +24,12 @@ def screen(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows to fit and the rows set aside, the latter with the reason in column why.
 
-    Set aside are rows of another op, of a lone worker, without bytes, below min_bytes, and, unless
-    outliers="keep", those `strays` names. Columns of the rows to fit are numbers, whatever they
-    were written as. Raises ValueError for a time that is not positive, an unknown size or number of
-    workers, and times whose units are mixed up, each with its row.
+    Rows of another op, of one worker, without bytes or below min_bytes are set aside, and, unless
+    outliers="keep", those found by `strays`. Columns of the rows to fit are converted to numbers.
+    Raises ValueError for a time that is not positive, an unknown size or number of workers, and
+    inconsistent units, with the row.
     """
-    if outliers not in OUTLIERS:
-        raise ValueError(
-            f"outliers: expected one of {', '.join(map(repr, OUTLIERS))}; got {shown(outliers)}"
-        )
+    one_of(OUTLIERS)(outliers, "outliers")
     check(measurements, MEASUREMENTS, "measurements")
     why, numbers = _reasons(measurements, op, min_bytes)
     fitted = np.flatnonzero(why == "")
@@ -42,10 +39,10 @@ def screen(
     if outliers == "set aside":
         why[fitted] = strays(nbytes, n_workers, seconds)
     kept = why == ""
-    return _plain(measurements[kept]), measurements.assign(why=pd.array(why, dtype="str"))[~kept]
+    return _numeric(measurements[kept]), measurements.assign(why=pd.array(why, dtype="str"))[~kept]
 
 
-def _plain(rows: pd.DataFrame) -> pd.DataFrame:
+def _numeric(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows whose sizes, workers and times are of a numeric type."""
     for name in ("nbytes", "n_workers", "seconds"):
         if not is_any_real_numeric_dtype(rows[name].dtype):
@@ -56,13 +53,13 @@ def _plain(rows: pd.DataFrame) -> pd.DataFrame:
 def strays(nbytes, n_workers, seconds) -> np.ndarray:
     """Return why each timing is an outlier among its neighbours in size, "" for the others.
 
-    Within a number of workers, a time is compared with the log-log interpolation between the median
+    For each number of workers, a time is compared with the log-log interpolation between the median
     times of the next smaller and larger size; at either end, with any time that neither falls with
-    size nor rises faster than it. It is an outlier when off by more than a factor of 1.5 and more
-    than 5 robust standard deviations of those residuals, unless it lies between its neighbours'
-    times or within a factor of 1.2 of one, as beside a step of the price. The worst goes first and
-    the others are judged anew. A size timed three times or more is judged by its own median: what
-    repeats is no outlier.
+    size nor rises faster than it. It is an outlier if it differs by more than a factor of 1.5 and
+    more than 5 robust standard deviations of those residuals, unless it is between its neighbours'
+    times or within a factor of 1.2 of one, as next to a step in the price. The worst is removed
+    first and the others are compared again. A size timed three times or more is compared with its
+    own median: times that repeat are not outliers.
     """
     nbytes, n_workers = (np.asarray(values, float) for values in (nbytes, n_workers))
     why = np.full(len(nbytes), "", dtype=object)
@@ -90,7 +87,7 @@ def _off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         wrong = (size > limit) & outside
         if not wrong.any():
             return found
-        # the worst of each run of neighbours: it drags those beside it along
+        # the worst of each run of neighbours: it also affects those next to it
         order = np.argsort(x[at], kind="stable")
         worst = np.where(wrong, size, 0.0)[order]
         beside = np.maximum(np.r_[0.0, worst[:-1]], np.r_[worst[1:], 0.0])
@@ -102,7 +99,7 @@ def _off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _neighbourly(x: np.ndarray, y: np.ndarray, often: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return each row's log distance from its neighbours, and whether it is outside their times.
 
-    often : whether a row's own size is its neighbour, having been timed often enough
+    often : whether a row is compared with its own size, which was timed often enough
     """
     sizes, group = np.unique(x, return_inverse=True)
     medians = pd.Series(y).groupby(group).median().to_numpy()
@@ -113,7 +110,7 @@ def _neighbourly(x: np.ndarray, y: np.ndarray, often: np.ndarray) -> tuple[np.nd
     share = np.r_[np.nan, rise[:-1] / (rise[:-1] + rise[1:]), np.nan]
     middle = left + share * (right - left)
     low, high = np.fmin(left, right), np.fmax(left, right)
-    low[0], high[-1] = high[0] - rise[0], low[-1] + rise[-1]  # a time at most in step with size
+    low[0], high[-1] = high[0] - rise[0], low[-1] + rise[-1]  # a time at most in proportion to size
     inside = np.clip(y, low[group], high[group])
     expected = np.where(np.isnan(middle[group]), inside, middle[group])
     expected = np.where(often, medians[group], expected)
@@ -121,21 +118,21 @@ def _neighbourly(x: np.ndarray, y: np.ndarray, often: np.ndarray) -> tuple[np.nd
 
 
 def refuse_units(nbytes, n_workers, seconds, rows: np.ndarray):
-    """Raise ValueError for bandwidths no link has, and for times that jump by 1e3 or 1e6.
+    """Raise ValueError for impossible bandwidths, and for times that jump by 1e3 or 1e6.
 
-    rows : the place of each timing in the caller's table, named in the message
+    rows : the row of each timing in the caller's table, for the message
     """
     bandwidth = nbytes / seconds
     hops = 2 * (n_workers - 1)
     slow = nbytes < SLOWEST * (seconds - LATENCY * hops)
     for wrong, what in (
-        (nbytes < 1, "and less than a byte"),
-        (bandwidth > FASTEST, "faster than any link"),
-        ((nbytes >= 1e6) & slow, "slower than any link that trains"),
-        (seconds > LONGEST, "and longer than a day"),
+        (nbytes < 1, "a message of a byte or more"),
+        (bandwidth > FASTEST, "a bandwidth that a link can have"),
+        ((nbytes >= 1e6) & slow, "a bandwidth of a link used for training"),
     ):
         if wrong.any():
             _refuse_time(int(wrong.argmax()), nbytes, seconds, rows, what)
+    refuse_longest(seconds, rows, "measurements")
     curves = {}
     for n in np.unique(n_workers):
         mine = np.flatnonzero(n_workers == n)
@@ -148,42 +145,46 @@ def refuse_units(nbytes, n_workers, seconds, rows: np.ndarray):
 
 
 def _warn_of_slow(nbytes: np.ndarray, seconds: np.ndarray):
-    """Warn where the largest messages are so slow that their sizes may be in another unit."""
+    """Warn if the largest messages are so slow that their sizes may be in another unit."""
     if not len(nbytes):
         return
     small, large = nbytes == nbytes.min(), nbytes == nbytes.max()
-    longest = np.median(seconds[large])  # well above the smallest's, else it is all latency
+    longest = np.median(seconds[large])  # well above the smallest's, or else it is only latency
     bandwidth = nbytes.max() / longest
     if bandwidth < SLOW and longest > 4 * np.median(seconds[small]):
         warnings.warn(
-            f"measurements: the largest messages, {nbytes.max():.6g} bytes, move at "
-            f"{bandwidth:.3g} bytes/s, slower than any link that trains; are sizes in KiB or MiB? "
-            "They are to be in bytes",
+            f"measurements: the largest messages, {nbytes.max():.6g} bytes, have a bandwidth of "
+            f"{bandwidth:.3g} bytes/s, less than any link for training. Convert sizes to bytes",
             stacklevel=5,
         )
 
 
+def refuse_longest(seconds: np.ndarray, rows: np.ndarray, what: str):
+    """Raise ValueError for a time longer than a day."""
+    at = int(seconds.argmax()) if len(seconds) else 0
+    if len(seconds) and seconds[at] > LONGEST:
+        require(False, f"{what} row {rows[at]}", "s, less than a day", seconds[at], "Convert to s")
+
+
 def _refuse_time(at: int, nbytes, seconds, rows, what: str):
-    raise ValueError(
-        f"measurements: row {rows[at]}: {nbytes[at]:.6g} bytes in {seconds[at]:.6g} s is "
-        f"{nbytes[at] / seconds[at]:.3g} bytes/s, {what}. Times are in s and sizes in bytes: "
-        "convert them"
-    )
+    found = f"{nbytes[at]:.6g} bytes in {seconds[at]:.6g} s, {nbytes[at] / seconds[at]:.3g} bytes/s"
+    do = "Convert times to s and sizes to bytes"
+    require(False, f"measurements row {rows[at]}", what, found=found, do=do)
 
 
 def _refuse_slope(mine, nbytes, seconds, rows):
-    """Raise ValueError where larger messages take so much longer that sizes cannot be in bytes."""
+    """Raise ValueError if larger messages take so much longer that sizes cannot be in bytes."""
     first, last = mine[0], mine[-1]
     more, longer = nbytes[last] - nbytes[first], seconds[last] - seconds[first]
     if seconds[last] > 10 * seconds[first] and longer > more / SLOWEST:
-        what = f"slower than any link that trains, beside row {rows[first]}"
+        what = f"a bandwidth of a link used for training from row {rows[first]} on"
         _refuse_time(last, nbytes, seconds, rows, what)
 
 
 def _refuse_shift(n, few, more, many, nbytes, seconds, rows):
-    """Raise ValueError where all times of one number of workers are about 1e3 off the next's.
+    """Raise ValueError if all times of one number of workers are about 1e3 off those of the next.
 
-    More workers take as long or longer: by as many hops, or by a link some hundred times slower.
+    More workers take as long or longer: by the extra hops, or by a link some hundred times slower.
     """
     x, y = np.log(nbytes), np.log(seconds)
     both = (x[many] >= x[few[0]]) & (x[many] <= x[few[-1]])
@@ -193,23 +194,24 @@ def _refuse_shift(n, few, more, many, nbytes, seconds, rows):
     if -np.log(100) < rise < np.log(400 * (more - 1) / (n - 1)):
         return
     at = many[both][0]
-    word = f"{np.exp(rise):.3g} times as long as" if rise > 0 else f"1/{np.exp(-rise):.3g} of"
-    raise ValueError(
-        f"measurements: row {rows[at]}: {format_bytes(nbytes[at])} in "
-        f"{format_seconds(seconds[at])}; {more:.6g} workers take {word} {n:.6g} workers at the "
-        "same sizes, so units are mixed up. Convert all to s"
-    )
+    found = f"{_timing(at, nbytes, seconds, rows)}, {np.exp(rise):.3g} times as long"
+    expected = f"{more:.6g} workers to take about as long as {n:.6g} at the same sizes"
+    require(False, "measurements", expected, found=found, do="Convert all to s")
 
 
-def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, numbers: np.ndarray):
-    """Raise ValueError where two or more rows are about 1e3 or 1e6 times off the others.
+def _timing(at: int, nbytes, seconds, rows) -> str:
+    return f"row {rows[at]} ({format_bytes(nbytes[at])} in {format_seconds(seconds[at])})"
+
+
+def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, rows: np.ndarray):
+    """Raise ValueError if two or more rows are about 1e3 or 1e6 times off the others.
 
     The rows are in the order of their sizes.
     """
     rise, jump = np.diff(np.log(nbytes)), np.diff(np.log(seconds))
     thousand, slack = np.log(1e3), np.log(3)
     thousands = np.rint((jump - rise / 2) / thousand)
-    rest = jump - thousands * thousand  # what is left goes at most in step with size
+    rest = jump - thousands * thousand  # the rest grows at most in proportion to size
     plain = (jump > -slack) & (jump < rise + slack)
     thousands[plain | (rest < -slack) | (rest > rise + slack)] = 0
     level = np.r_[0.0, np.cumsum(thousands)]
@@ -219,24 +221,21 @@ def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, numbers: np.ndarray):
         return
     first, others = odd.argmax(), np.flatnonzero(~odd)
     beside = others[np.abs(others - first).argmin()]
-    raise ValueError(
-        f"measurements: row {numbers[first]}: {format_bytes(nbytes[first])} in "
-        f"{format_seconds(seconds[first])}, but row {numbers[beside]}: "
-        f"{format_bytes(nbytes[beside])} in {format_seconds(seconds[beside])}; {odd.sum()} rows "
-        "are about 1000 or a million times off the others, so units are mixed up. Convert all to s"
-    )
+    found = " but ".join(_timing(at, nbytes, seconds, rows) for at in (first, beside))
+    found += f": {odd.sum()} rows are about 1000 or a million times off the others"
+    require(False, "measurements", "times in one unit", found=found, do="Convert all to s")
 
 
 def warn_of_copies(rows: pd.DataFrame, table: pd.DataFrame):
-    """Warn of rows that repeat another one in every column: a file read twice, say."""
+    """Warn of rows that repeat another one in every column, such as a file read twice."""
     copies = table.duplicated() & table.index.isin(rows.index)
     if copies.any():
         places = np.flatnonzero(copies)
         named = ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
         word = "row repeats" if len(places) == 1 else "rows repeat"
         warnings.warn(
-            f"measurements: {len(places)} {word} another one in every column (row {named}), so "
-            "intervals come out too narrow if they are copies; drop_duplicates() removes them",
+            f"measurements: {len(places)} {word} another one in every column (row {named}). If "
+            "they are copies, intervals are too narrow: remove them with drop_duplicates()",
             stacklevel=4,
         )
 
@@ -244,15 +243,14 @@ def warn_of_copies(rows: pd.DataFrame, table: pd.DataFrame):
 def _reasons(measurements: pd.DataFrame, op: str, min_bytes: float) -> tuple[np.ndarray, dict]:
     """Return why each row is set aside, empty for a row to fit, and the columns as floats."""
     other = (measurements["op"] != op).to_numpy()
-    if other.all():
-        found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
-        raise ValueError(f"measurements: op: expected rows of {op}, found {found}")
+    found = ", ".join(sorted(map(str, measurements["op"].unique()))) or "no row"
+    require(not other.all(), "measurements op", f"rows of {op}", found=found)
     seconds = known(measurements, "seconds", ~other, above=0.0)
     nbytes = known(measurements, "nbytes", ~other, above=-1.0)
     n_workers = known(measurements, "n_workers", ~other, above=0.0, whole=True)
     reasons = {
         f"op is not {op}": other,
-        "a lone worker sends nothing": n_workers == 1,
+        "one worker sends nothing": n_workers == 1,
         "no byte moved": nbytes == 0,
         f"below min_bytes, {format_bytes(min_bytes)}": nbytes < min_bytes,
     }
@@ -268,11 +266,9 @@ def known(
     what: str = "measurements",
     whole: bool = False,
 ) -> np.ndarray:
-    """Return a column as floats, or raise ValueError where a wanted row has no possible value."""
-    if table[name].dtype.kind in "mMbc":
-        raise ValueError(
-            f"{what}: {name}: expected plain numbers, got {table[name].dtype}. Convert the column"
-        )
+    """Return a column as floats, or raise ValueError if a wanted row has an impossible value."""
+    ok, dtype = table[name].dtype.kind not in "mMbc", str(table[name].dtype)
+    require(ok, f"{what} {name}", "numbers", found=dtype, do="Convert the column")
     column = table[name]
     column = column if is_any_real_numeric_dtype(column.dtype) else column.astype(object)
     values = pd.to_numeric(column, errors="coerce").astype("Float64")
@@ -281,8 +277,7 @@ def known(
     wrong |= wanted & whole & (values != np.floor(values))
     if wrong.any():
         row, kind = int(wrong.argmax()), "whole" if whole else "known"
-        raise ValueError(
-            f"{what}: {name} of row {row}: expected a {kind} number above {above:g}, "
-            f"got {table[name].iloc[row]}. Correct the row or drop it"
-        )
+        expected, found = f"a {kind} number above {above:g}", str(table[name].iloc[row])
+        do = "Correct the row or drop it"
+        require(False, f"{what} {name} of row {row}", expected, found=found, do=do)
     return values

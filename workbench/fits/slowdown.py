@@ -1,4 +1,4 @@
-"""How much slower compute kernels run while communication runs beside them on the same device."""
+"""How much slower compute kernels run while communication runs on the same device."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from ..base.checks import shown
+from ..base.checks import checked, one_of, require
 from ..base.intervals import union
 from ..base.tables import check
-from .bands import share
+from .estimates import a_level
 
 _NEEDED = {
-    "rank": "worker's number",
+    "rank": "number of the worker",
     "stream": "device stream; -1 on the host",
     "iteration": "number the profiler gave; -1 outside",
     "kind": "compute, comm, ...",
@@ -24,12 +24,12 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Slowdown:
-    """How many times longer a compute kernel takes wholly beside communication than alone.
+    """How many times longer a compute kernel takes during communication than alone.
 
-    factor : the estimate; None where nothing overlaps, and why says so
-    low, high : its 95 % interval; None likewise
-    n_kernels : names (of a rank) found both beside communication and not
-    n_beside, n_alone : launches of these kernels, with more than half beside communication or not
+    factor : the estimate; None if nothing overlaps
+    low, high : its 95 % interval; None if nothing overlaps
+    n_kernels : names (on one rank) found both during communication and alone
+    n_beside, n_alone : launches of these kernels, more than half during communication or not
     why : how it was estimated, or why it is not determined
     """
 
@@ -45,30 +45,28 @@ class Slowdown:
         if self.factor is None:
             return f"Slowdown not determined: {self.why}"
         return (
-            f"Slowdown {self.factor:.3g} (95 %: {self.low:.3g} to {self.high:.3g}) beside "
-            f"communication, by {self.n_kernels} kernels: {self.n_beside} launches beside it, "
+            f"Slowdown {self.factor:.3g} (95 %: {self.low:.3g} to {self.high:.3g}) during "
+            f"communication, from {self.n_kernels} kernels: {self.n_beside} launches during it, "
             f"{self.n_alone} not"
         )
 
 
+@checked(by=one_of(("name", "place")), level=a_level)
 def fit_slowdown(run, by: str = "name", level: float = 0.95) -> Slowdown:
-    """Return how much slower compute runs beside communication, from a Run or its EVENTS.
+    """Return how much slower compute runs during communication, from a Run or its EVENTS.
 
-    A kernel that would take b alone and has the share s of its time beside communication, where
-    it runs k times slower, takes d with b/d = 1 - s (1 - 1/k). Fitted by least squares to
+    A kernel that would take b alone and has the share s of its time during communication, when it
+    runs k times slower, takes d with b/d = 1 - s (1 - 1/k). Fitted by least squares to
 
         log d = (a constant for each kernel) - log(1 - s (1 - 1/k)) + error
 
     over all launches of kernels that ran both ways, with the interval robust to unequal errors
-    (HC3). What counts as one kernel is its name on a rank, so where a name's larger shapes are the
-    ones beside communication, that shows as slowdown; by="place" takes the name and its place
-    within the iteration, which holds the shape fixed and needs several iterations.
+    (HC3). Launches with the same name on a rank count as one kernel, so if the larger shapes of a
+    name run during communication, that appears as slowdown; by="place" uses the name and its place
+    within the iteration, which fixes the shape and needs several iterations.
 
-    Raises ValueError for missing columns, times on a device that are not finite, or another `by`.
+    Raises ValueError for missing columns, or device times that are not finite.
     """
-    if by not in ("name", "place"):
-        raise ValueError(f"by: expected 'name' or 'place', got {shown(by)}")
-    level = share(level)
     events = check(getattr(run, "events", run), _NEEDED, "events")
     _refuse_times(events)
     kernels = _kernels(events, by)
@@ -82,7 +80,7 @@ def fit_slowdown(run, by: str = "name", level: float = 0.95) -> Slowdown:
     log_k, deviation = _fitted(kernels)
     reach = student.ppf(0.5 + level / 2, dof) * deviation
     factor, low, high = (float(np.exp(log_k + shift)) for shift in (0, -reach, reach))
-    return Slowdown(factor, low, high, *counts, "log durations, a constant a kernel; HC3")
+    return Slowdown(factor, low, high, *counts, "log durations, a constant per kernel; HC3")
 
 
 def _refuse_times(events: pd.DataFrame):
@@ -92,14 +90,12 @@ def _refuse_times(events: pd.DataFrame):
         wrong = ~np.isfinite(column.to_numpy(float, na_value=np.nan)) if numeric else [True]
         if len(column) and np.any(wrong):
             row = column.index[int(np.argmax(wrong))]
-            raise ValueError(
-                f"events: {name} of row {row}: expected finite s, got {shown(column.loc[row])}. "
-                "Correct the row or drop it"
-            )
+            what, do = f"events {name} of row {row}", "Correct the row or drop it"
+            require(False, what, "finite s", column.loc[row], do)
 
 
 def _kernels(events: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the compute kernels of devices: kernel, log_s, share of it beside communication."""
+    """Return the compute kernels of devices: kernel, log_s, and share during communication."""
     parts = []
     for rank, mine in events[events["stream"] >= 0].groupby("rank", dropna=False):
         comm = mine[mine["kind"] == "comm"]
@@ -111,18 +107,11 @@ def _kernels(events: pd.DataFrame, by: str) -> pd.DataFrame:
         covered = _covered(end, comm) - _covered(start, comm)
         kernel = f"{rank} " + rows["name"].astype("str")
         if by == "place":
-            kernel += " " + rows.groupby(["iteration", "name"], observed=True).cumcount().astype(
-                "str"
-            )
-        parts.append(
-            pd.DataFrame(
-                {
-                    "kernel": kernel.to_numpy(),
-                    "log_s": np.log(end - start),
-                    "share": np.clip(covered / (end - start), 0.0, 1.0),
-                }
-            )
-        )
+            place = rows.groupby(["iteration", "name"], observed=True).cumcount()
+            kernel += " " + place.astype("str")
+        share = np.clip(covered / (end - start), 0.0, 1.0)
+        each = {"kernel": kernel.to_numpy(), "log_s": np.log(end - start), "share": share}
+        parts.append(pd.DataFrame(each))
     nothing = pd.DataFrame({"kernel": pd.Series(dtype="str"), "log_s": [], "share": []})
     return pd.concat(parts, ignore_index=True) if parts else nothing
 
@@ -165,4 +154,4 @@ def _why_not(events: pd.DataFrame) -> str:
     found = set(device["kind"].unique())
     if missing := [kind for kind in ("comm", "compute") if kind not in found]:
         return f"no {' and no '.join(missing)} row on a device"
-    return "no compute kernel ran both beside communication and without it"
+    return "no compute kernel ran both during communication and without it"

@@ -1,4 +1,4 @@
-"""Plain settings of the frameworks: the policy each one makes, and the text to paste."""
+"""Settings of the frameworks: the policy of each one, and the text to paste."""
 
 import itertools
 import json
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..base.checks import shown
+from ..base.checks import require
 from ..base.units import KIB, MIB, MS
 from .policies import DDPBuckets, DeepSpeedBuckets, FixedBuffer, HorovodFusion, Plan, Policy
 
-_PHASES = 4  # of Horovod's ticks, averaged: real ones come at any phase
+_PHASES = 4  # phases of Horovod's ticks to average over: any phase is possible
 _CYCLES_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0)
 FRAMEWORKS = {
     DDPBuckets: "PyTorch DDP",
@@ -36,17 +36,15 @@ class Setting(NamedTuple):
 def variations(
     gradients: pd.DataFrame, policy: Policy, values: Iterable | None = None
 ) -> list[Setting]:
-    """Return settings of the policy's framework, all else of the policy kept.
+    """Return settings of the policy's framework; other fields of the policy are kept.
 
     DDPBuckets: bucket_cap_mb in MiB; HorovodFusion: HOROVOD_FUSION_THRESHOLD in MiB with cycles of
-    1 to 50 ms; DeepSpeedBuckets: reduce_bucket_size in elements; FixedBuffer: MiB. By default the
-    values are round ones, up to the first that holds all gradients.
+    1 to 50 ms; DeepSpeedBuckets: reduce_bucket_size in elements; FixedBuffer: MiB. The
+    default values are round, up to the first that holds all gradients.
     """
-    if type(policy) not in FRAMEWORKS:
-        raise ValueError(
-            f"policy: expected {', '.join(each.__name__ for each in FRAMEWORKS)}, which have a "
-            f"setting to vary; got {shown(policy)}"
-        )
+    known = ", ".join(each.__name__ for each in FRAMEWORKS)
+    ok, expected = type(policy) in FRAMEWORKS, f"a policy with a setting to vary: {known}"
+    require(ok, "policy", expected, policy)
     total = int(gradients["nbytes"].sum())
     if isinstance(policy, DeepSpeedBuckets):
         tried = _round_values(total / policy.element_bytes, (1, 2, 5), lowest=1000)
@@ -71,9 +69,9 @@ def _setting(policy: Policy, value: float) -> Setting:
 
 
 def _zero(elements: int) -> str:
-    """Return DeepSpeed's block of stage 2 whole: without a stage it is switched off.
+    """Return DeepSpeed's complete block of stage 2, since ZeRO is off without a stage.
 
-    Overlap is off unless asked for, and stage 1 has none: it ignores overlap_comm. Sources: the
+    Overlap is off by default, and stage 1 ignores overlap_comm. Sources: the
     table of zero_optimization in docs/_pages/config-json.md, and _configure_zero_optimizer of
     deepspeed/runtime/engine.py.
     """
@@ -82,7 +80,7 @@ def _zero(elements: int) -> str:
 
 
 def as_given(policy: Policy) -> str:
-    """Return the text of a policy as it is, such as a framework's default."""
+    """Return the text to paste for a policy as it is, such as a framework's default."""
     if isinstance(policy, DeepSpeedBuckets):
         return _zero(int(policy.elements))
     if isinstance(policy, HorovodFusion):
@@ -100,7 +98,7 @@ def _horovod(policy: HorovodFusion, value: float, cycle_ms: float) -> Setting:
 
 
 def phases(policy: Policy) -> list[Policy]:
-    """Return the policies whose mean counts: Horovod's at several phases, others as they are."""
+    """Return the policies to average over: Horovod's at several phases, others as they are."""
     if not isinstance(policy, HorovodFusion):
         return [policy]
     return [replace(policy, phase_s=k * policy.cycle_s / _PHASES) for k in range(_PHASES)]
@@ -115,9 +113,9 @@ def _round_values(total: float, steps: tuple, lowest: float) -> list:
 def cap_list(gradients: pd.DataFrame, plan: Plan) -> tuple[str, DDPBuckets]:
     """Return bucket_cap_mb_list for a plan, as text and as the policy it makes.
 
-    A bucket closes after the gradient that reaches its cap, so any cap above the bytes before its
-    last gradient, up to those with it, does: the roundest is taken. A cap is at least 1 KiB, so
-    where a smaller message is planned the policy may differ from the plan.
+    A bucket closes after the gradient that reaches its cap, so a cap may lie between the bytes
+    before its last gradient and those with it: the roundest is used. A cap is at least 1 KiB, so
+    if a smaller message is planned, the policy may differ from the plan.
     """
     sizes = gradients["nbytes"].to_numpy("int64")
     held = np.add.reduceat(sizes, np.append(0, plan.boundaries[:-1]).astype("int64"))
@@ -130,7 +128,7 @@ def cap_list(gradients: pd.DataFrame, plan: Plan) -> tuple[str, DDPBuckets]:
 
 
 def _roundest(low: float, high: float) -> float:
-    """Return the number of fewest decimals above low and up to high."""
+    """Return the number with the fewest decimals above low and up to high."""
     for digits in range(7):
         value = math.floor(high * 10**digits) / 10**digits
         if low < value:

@@ -1,7 +1,7 @@
 """Ways of cutting the backward order into messages, on plain arrays; policies give them names.
 
-Gradients are numbered in the order backward makes them. A way of cutting returns lists of members,
-one a message in sending order, or the position of each message's first gradient.
+Gradients are numbered in the order backward makes them. Each function returns lists of members, one
+per message in sending order, or the position of each message's first gradient.
 """
 
 import math
@@ -14,7 +14,7 @@ _ROWS = 64  # rows of a block of the optimum's triangle: few calls of the cost, 
 
 
 def close_after(sizes: list, limits: tuple, kinds: list) -> list[list[int]]:
-    """Cut after the gradient that brings a bucket to its limit; a kind has buckets of its own.
+    """Cut after the gradient that brings a bucket to its limit; each kind has its own buckets.
 
     The k-th bucket of a kind has the k-th limit, later ones the last. Buckets come in the order
     they close; those still open at the end follow in the order of their first gradients.
@@ -34,7 +34,8 @@ def fill_before(sizes: list, ready: list, limit: float, timeout_s: float) -> tup
     """Return each bucket's first gradient and launch, cutting before the limit is exceeded.
 
     A gradient that would exceed the limit, or is ready more than timeout_s after the first of the
-    bucket, opens the next. A bucket cut by time leaves when its time is up, others with their last.
+    bucket, opens the next. A bucket cut by time leaves at its time-out, others with their last
+    gradient.
     """
     first, launches, held = [0], [], 0
     for member, size in enumerate(sizes):
@@ -68,8 +69,8 @@ def pack(batch, sizes: list, limit: float, kinds: list) -> Iterator[list[int]]:
     """Pack a batch as Horovod's FuseResponses does, closing before the limit is exceeded.
 
     A gradient that does not fit is skipped, and later ones may still join, while bytes held and
-    skipped together stay within the limit; then the skipped go back to the front. Over one kind
-    nothing is ever skipped, for what does not fit exceeds the limit by itself. A gradient above
+    skipped together stay within the limit; then the skipped go back to the front. With one kind
+    nothing is ever skipped, since a gradient that does not fit exceeds the limit. A gradient above
     the limit travels alone. Source: horovod/common/controller.cc, FuseResponses.
     """
     waiting = deque(batch)
@@ -101,7 +102,7 @@ def cycles(
 ) -> tuple[list[list[int]], list[float]]:
     """Return the messages of a background thread that wakes in cycles, and when it launches each.
 
-    At a tick the thread packs all that is enqueued. When it blocks, it waits before each message
+    At a tick the thread packs everything enqueued. If it blocks, it waits before each message
     until the last member is ready, and the next tick is not before the last of these waits ends.
     Ticks fall on phase_s + k cycle_s until a wait moves them; a cycle of 0 ticks at every gradient.
     """
@@ -109,7 +110,7 @@ def cycles(
     host = enqueued[order]
     messages, launches, done, tick = [], [], 0, phase_s
     while done < len(order):
-        if messages == [] or host[done] > tick:  # the thread ticked on while there was nothing
+        if messages == [] or host[done] > tick:  # the thread ticked while nothing was enqueued
             passed = math.ceil((host[done] - tick) / cycle_s) if cycle_s else 0
             tick = max(host[done], tick + passed * cycle_s if cycle_s else -np.inf)
         now = int(np.searchsorted(host, tick, side="right"))
@@ -125,9 +126,9 @@ def cycles(
 def merge(ready: np.ndarray, sizes: np.ndarray, price: Callable) -> np.ndarray:
     """Return each message's first gradient by the rule of MG-WFBP.
 
-    From the first gradient on, the next joins the open message when it is ready before that
+    From the first gradient on, the next joins the open message if it is ready before that
     message ends, and either the message has not started by then or it would have run for less
-    than joining saves, C(a) + C(b) - C(a + b), which is alpha for an alpha-beta cost.
+    time than joining saves, C(a) + C(b) - C(a + b), which is alpha for an alpha-beta cost.
     Source: the rule of HKBU-HPML/MG-WFBP, distributed_optimizer.py, restated for any cost.
     """
     alone = price(sizes).tolist()
@@ -150,7 +151,7 @@ def optimum(ready: np.ndarray, sizes: np.ndarray, price: Callable) -> tuple[np.n
         E(i) = min over j <= i of max(E(j - 1), R_i) + C(S(j..i)),        E(0) = -inf
 
     Exact over all consecutive groupings on one serial queue, for any cost, since a queue that is
-    free earlier is never worse. O(L^2) costs, priced in blocks. Of equal ends the longest message.
+    free earlier is never worse. O(L^2) costs, priced in blocks. Ties go to the longest message.
     """
     n, sums = len(sizes), np.concatenate([[0], np.cumsum(sizes)])
     ends, best = np.full(n + 1, -np.inf), np.zeros(n, dtype="int64")
@@ -171,11 +172,11 @@ def optimum(ready: np.ndarray, sizes: np.ndarray, price: Callable) -> tuple[np.n
 def fewest(
     ready: np.ndarray, sizes: np.ndarray, price: Callable, deadline_s: float, most: int = 64
 ) -> np.ndarray | None:
-    """Return each message's first gradient in a grouping of the fewest messages in time.
+    """Return each message's first gradient for the fewest messages that end by deadline_s.
 
     E_k(i), the earliest end of gradients 1 to i in k messages, follows from E_{k-1} as in
-    `optimum`; the first k with E_k(L) <= deadline_s is taken, and of its groupings the earliest.
-    None when `most` messages are not enough. O(L^2) a message, with all costs held at once.
+    `optimum`; the first k with E_k(L) <= deadline_s is used, with its earliest grouping. None
+    if `most` messages are not enough. O(L^2) per message, with all costs in memory at once.
     """
     n, sums = len(sizes), np.concatenate([[0], np.cumsum(sizes)])
     held = np.maximum(sums[1:, None] - sums[None, :-1], 0)  # [i, j]: bytes of gradients j to i

@@ -12,7 +12,7 @@ import pandas as pd
 from ..base.checks import checked, real, require, whole_workers
 from ..costs import Adjusted, NodesCost
 from ..fits import untimed
-from ..fits.bands import share
+from ..fits.estimates import a_level
 from ..fusion import fuse
 from ..timeline import Scenario, sweep
 from .sampling import Draws, refuse_fit
@@ -68,8 +68,9 @@ def band(
     outside the band. With a policy with a clock or several streams, each draw is predicted alone,
     which takes some ms per draw.
     """
+    a_level(level, "level")
     counts = _counts(n_workers)
-    tails = 0.5 - share(level) / 2, 0.5, 0.5 + level / 2
+    tails = 0.5 - level / 2, 0.5, 0.5 + level / 2
     found = Draws(scenario, fit, n_draws, rng, compute_cv)
     rows = [(n, *np.quantile(found(n), tails)) for n in counts.tolist()]
     table = pd.DataFrame(rows, columns=["n_workers", "low", "median", "high"])
@@ -200,7 +201,8 @@ def knee_range(
     other numbers of workers too, so `why` also names a price per hop that is not determined. Other
     arguments are those of knee and band.
     """
-    counts, tail = _choices(n_workers), 0.5 - share(level) / 2
+    a_level(level, "level")
+    counts, tail = _choices(n_workers), 0.5 - level / 2
     found = Draws(scenario, fit, n_draws, rng, compute_cv)
     expected = np.array([[found.expected(n)] for n in counts])
     best = int(_knees(counts, expected, threshold)[0])
