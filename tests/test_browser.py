@@ -13,7 +13,6 @@ from playwright.sync_api import expect
 from run_notebooks import NOTEBOOKS, edited
 from test_notebooks import PATHS, code
 
-ARTEFACTS = Path(__file__).parent / "artefacts"
 N_EXPLORERS = {p.stem: len(re.findall(r"\bexplore_\w+\(", code(p))) for p in PATHS}
 QUICKEST = "03-deriving-osf"
 OTHERS = [name for name in N_EXPLORERS if name != QUICKEST]
@@ -70,12 +69,6 @@ def notebook(request, browser, server, folder):
 @pytest.fixture
 def explorer(notebook):
     return notebook.explorers.first
-
-
-def keep(page, name: str):
-    """Keep a picture for eyes."""
-    ARTEFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=str(ARTEFACTS / f"{name}.png"))
 
 
 def said(explorer):
@@ -137,15 +130,11 @@ def test_of_quick_moves_the_last_is_seen_and_reset_brings_the_start_back(noteboo
 
 
 @ON_QUICKEST
-def test_the_static_copy_moves_by_its_arrow_keys(notebook):
+def test_a_static_copy_moves_and_figures_and_the_notebook_are_saved(notebook, explorer):
     copy = notebook.page.locator(".wb-static")
     copy.locator("input").focus()
     notebook.page.keyboard.press("Home")
     expect(copy.locator(".wb-told")).to_contain_text("message 0,")
-
-
-@ON_QUICKEST
-def test_figures_and_the_notebook_are_saved(notebook, explorer):
     driven = Driven(explorer)
     driven.save(notebook.figures)
     assert driven.faults == []
@@ -179,7 +168,6 @@ def test_every_control_of_every_explorer_moves_to_both_ends_and_back(notebook, e
     for number in range(notebook.explorers.count()):
         explorer = notebook.explorers.nth(number)
         assert drive(explorer, notebook.figures) == [], f"explorer {number} of {notebook.name}"
-        keep(explorer, f"{notebook.name}-{number}")
     assert notebook.problems == []
     if notebook.name == "06-paper-figures":
         assert_same_bytes(notebook.figures, executed(notebook.name).figures)
@@ -211,7 +199,6 @@ def test_voila_shows_a_notebook_with_its_widgets_and_asks_for_nothing_elsewhere(
         expect(explorers.nth(number).locator("img.wb-image")).to_be_visible()
         expect(explorers.nth(number).locator(".wb-status")).not_to_contain_text("not done")
     assert name != QUICKEST or drive(explorers.first, folder / "figures" / name) == []
-    keep(page, f"voila-{name}")
     page.close()
     assert [problem for problem in problems if KNOWN not in problem] == []
     assert [u for u in asked if not u.startswith((shown_by_voila, "data:", "blob:"))] == []

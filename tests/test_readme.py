@@ -115,12 +115,9 @@ def test_every_file_that_is_linked_exists():
         assert [link for link in links if not (folder / link).exists()] == []
 
 
-def test_every_picture_has_a_text_for_those_who_do_not_see_it():
-    assert PICTURES and all(len(text.split()) >= 10 for text, _ in PICTURES)
-
-
 @pytest.mark.slow
-def test_the_pictures_are_those_that_the_notebooks_write(executed):
+def test_the_pictures_have_a_text_and_are_those_that_the_notebooks_write(executed):
+    assert PICTURES and all(len(text.split()) >= 10 for text, _ in PICTURES)
     for _, name in PICTURES:
         figure = Path(name).stem
         saves = f'fig, \\"{figure}\\"'  # in JSON
@@ -144,5 +141,5 @@ def test_a_table_is_listed_as_it_is_defined(name):
     assert said == getattr(importlib.import_module(TABLES[name]), name)
 
 
-def test_only_tables_that_exist_are_listed():
+def test_no_other_table_is_listed():
     assert set(re.findall(r"^### ([A-Z_]+)$", OF_DATA, re.M)) == set(TABLES)
