@@ -240,5 +240,9 @@ THREE, FIT = three_gradients(), fit_all_reduce(timed())
 
 def drawn(name: str, *args, **changes):
     """Return a call that draws an example on new Axes, with other arguments."""
-    draw, table, more, _ = example(name)
-    return lambda: draw(Figure().subplots(), *(args or (table,)), **more | changes)
+
+    def call():
+        draw, table, more, _ = example(name)
+        return draw(Figure().subplots(), *(args or (table,)), **more | changes)
+
+    return call
