@@ -1,4 +1,4 @@
-"""Predictions beside measurements: published runs, the study, and the reader's own recording."""
+"""Predictions compared with measurements: published runs, the study, and your own recording."""
 
 from . import claims, own_run, pollux, published, study
 from .cells import (
