@@ -147,7 +147,7 @@ WHATIF = [
     (lambda: headroom(changed(launch_s=[1.0, 2.0, 3.0])), "launch_s", 3),
     *((lambda f=f: f(BY_HAND, noise=1.0), "noise", 1) for f in (headroom, recommend, loss_curve)),
     *((lambda f=f: f(predict(BY_HAND)), "", "Prediction") for f in (headroom, optimal, recommend)),
-    (lambda: optimal_fusion(BY_HAND.gradients[::-1], Ring(LINK), 4), "gradients", "ready_s"),
+    (lambda: optimal_fusion(BY_HAND.gradients[::-1], Ring(LINK), 4), "ready_s of row 1", "got"),
     (lambda: optimal_fusion(BY_HAND.gradients, Ring, 4), "", Ring),
     (lambda: optimal_fusion(BY_HAND.gradients, Ring(LINK), 0), "n_workers", 0),
     (lambda: optimal_fusion(BY_HAND.gradients, Ring(LINK), 4, -1.0), "slack_s", -1),

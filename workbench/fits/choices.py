@@ -70,7 +70,7 @@ def _folds(rows: pd.DataFrame, inputs: tuple[str, ...], leave: str, most: int | 
     if leave == "large":
         sizes = rows[inputs[0]].to_numpy(float)
         limit = sizes.max() / LARGE
-        expected = f"{inputs[0]} up to {limit:.6g}, an eighth of the largest, besides 'large'"
+        expected = f"{inputs[0]} up to {limit:.6g}, an eighth of the largest, to fit"
         require(sizes.min() <= limit, "leave", expected, found="none", do="Time smaller ones")
         return np.where(sizes > limit, f"{inputs[0]} above {limit:.6g}", "")
     values, place = np.unique(rows[leave].to_numpy(float), return_inverse=True)
