@@ -117,7 +117,8 @@ def cross_check(path, peer_python=None) -> pd.DataFrame:
             "the tools, such as .venv-peers/bin/python"
         )
     python = str(Path(python).absolute())  # not resolved: the link identifies the environment
-    arguments = [str(Path(path).resolve()), str(_number(run.info["ranks"]))]
+    rank = next((int(rank) for rank in run.info["ranks"] if rank is not None), 0)
+    arguments = [str(Path(path).resolve()), str(rank)]
     parts = [
         _compare(tool, _ask(python, code, [*arguments, option]), run.events, rules)
         for tool, code, option, rules in (
@@ -140,10 +141,6 @@ def breakdown(rows: pd.DataFrame) -> dict[str, float]:
     overlap = intervals.overlap(spans["compute"], spans["comm"])
     values = [window, compute, comm, overlap, comm - overlap, working - compute, window - working]
     return dict(zip(QUANTITIES, map(float, values), strict=True))
-
-
-def _number(ranks: list) -> int:
-    return next((int(rank) for rank in ranks if rank is not None), 0)
 
 
 def _ask(python: str, code: str, arguments: list[str]) -> dict:

@@ -49,7 +49,10 @@ def read_file(
     if cached:
         with suppress(OSError):  # reading the file reports it
             key = cache.key_of(path, keep, repr(patterns))
-            parts = _fetched(path, cached, key)
+            if (found := cache.fetch(cached, key)) is not None:
+                table, info, ledger = found
+                here = {"file": str(path)}
+                parts = [(table, info | here, [row | here for row in ledger])]
     if not parts:
         with added(patterns):
             parts = _decoded(path, keep)
@@ -61,15 +64,6 @@ def read_file(
         row = ([row for row in rows if row["warn"]] or rows or nothing)[0]
         raise ValueError(f"{row['file']}: {row['why']}")
     return [part if part[0] is None else _with_rank(*part) for part in parts]
-
-
-def _fetched(path: Path, folder: Path, key: str) -> list[tuple]:
-    found = cache.fetch(folder, key)
-    if found is None:
-        return []
-    table, info, ledger = found
-    here = {"file": str(path)}
-    return [(table, info | here, [row | here for row in ledger])]
 
 
 def _store(folder: Path, key: str, part: tuple) -> None:

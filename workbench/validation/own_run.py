@@ -150,13 +150,9 @@ def hidden(run) -> pd.DataFrame:
     ratio. Raises ValueError for a run without communication, or if none was recorded.
     """
     spent = spent_of(run).fillna({"rank": _UNKNOWN})
-    require(
-        spent["comm_s"].notna().any(),
-        "run",
-        "recorded communication",
-        found=f"calls of collectives only in {run.name}",
-        do="Record with ProfilerActivity.CUDA",
-    )
+    found, do = f"calls only in {run.name}", "Record with ProfilerActivity.CUDA"
+    known = spent["comm_s"].notna().any()
+    require(known, "run", "recorded communication", found=found, do=do)
     ranks = spent.groupby("rank")
     spent = ranks[["comm_s", "exposed_comm_s"]].sum(min_count=1).astype("Float64")
     spent = spent[(spent["comm_s"] > 0).fillna(False)]
