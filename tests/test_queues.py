@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.timeline import schedule
-from workbench.timeline.queues import after_backward, beyond_compute, idle, share, slowed
+from workbench.timeline.queues import after_backward, beyond_compute, idle, side_by_side, slowed
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -52,7 +52,7 @@ def test_the_replay_equals_going_through_time_in_small_steps(n_streams, slowdown
     ready, launch = rng.uniform(0, 4, 7), rng.uniform(0, 4, 7) * rng.integers(0, 2, 7)
     ready = ready if seed == 0 else np.sort(ready)
     latency, transfer = rng.uniform(0, 0.3, 7), rng.uniform(0, 2, 7)
-    exact = share(ready, latency, transfer, launch, n_streams, slowdown)
+    exact = side_by_side(ready, latency, transfer, launch, n_streams, slowdown)
     steps = stepwise(ready, launch, latency, transfer, n_streams, slowdown)
     # each of the 7 messages may end some steps of 1 ms late, and the next ones with it
     np.testing.assert_allclose(exact, steps, atol=0.04)
@@ -61,7 +61,7 @@ def test_the_replay_equals_going_through_time_in_small_steps(n_streams, slowdown
 def test_two_messages_side_by_side_share_the_bandwidth_but_not_the_latency():
     # 0: latency to 1, alone to 2 (1 s done), shared until 4 (2 of 3), the rest alone until 5
     # 1: starts at 1, latency to 2, 1 s of work at half speed until 4
-    start, end = share([0.0, 1.0], [1.0, 1.0], [3.0, 1.0], [0.0, 0.0], n_streams=2)
+    start, end = side_by_side([0.0, 1.0], [1.0, 1.0], [3.0, 1.0], [0.0, 0.0], n_streams=2)
     assert (start.tolist(), end.tolist()) == ([0, 1], [5, 4])
 
 
@@ -88,7 +88,7 @@ def test_one_queue_by_events_equals_the_recursion(queue, slowdown):
     ready, launch, latency, transfer = queue
     table = pd.DataFrame({"n_gradients": 1, "nbytes": 8, "ready_s": ready})
     timeline = schedule(table, latency + transfer, launch, slowdown)
-    start, end = share(ready, latency, transfer, launch, 1, slowdown)
+    start, end = side_by_side(ready, latency, transfer, launch, 1, slowdown)
     np.testing.assert_allclose(start, timeline["start_s"], atol=1e-9)
     np.testing.assert_allclose(end, timeline["end_s"], atol=1e-9)
 
@@ -124,9 +124,9 @@ def test_slowed_compute_loses_its_share_of_the_messages_beside_it(queue, slowdow
 
 @repeatable
 @given(queues(in_order=False), st.integers(1, 4))
-def test_several_queues_carry_every_byte_and_start_no_message_early(queue, n_streams):
+def test_side_by_side_carry_every_byte_and_start_no_message_early(queue, n_streams):
     ready, launch, latency, transfer = queue
-    start, end = share(ready, latency, transfer, launch, n_streams)
+    start, end = side_by_side(ready, latency, transfer, launch, n_streams)
     assert (start >= np.maximum(ready, launch) - 1e-9).all()
     assert (end - start >= latency + transfer - 1e-9).all()
     assert (start[n_streams:] >= end[:-n_streams] - 1e-9).all()
@@ -139,7 +139,9 @@ def test_several_queues_carry_every_byte_and_start_no_message_early(queue, n_str
 def test_without_latency_the_link_works_whatever_the_queues(queue):
     # a busy link never rests, so the last end is that of one queue
     ready, launch, _, transfer = queue
-    one, many = (share(ready, 0 * ready, transfer, 0 * launch, n)[1].max() for n in (1, len(ready)))
+    one, many = (
+        side_by_side(ready, 0 * ready, transfer, 0 * launch, n)[1].max() for n in (1, len(ready))
+    )
     assert many == pytest.approx(one)
 
 
@@ -149,7 +151,7 @@ def test_idle_time_is_what_no_message_fills_after_backward():
     assert idle(start, end, np.float64(2.0)) == 2.5
 
 
-def test_idle_time_of_several_queues_is_told_in_order_of_starts():
+def test_idle_time_of_side_by_side_is_told_in_order_of_starts():
     # bucket 0 is launched after bucket 1 of the other queue: idle from 5 to 6 and from 7 to 8
     exposed, waiting, lost = after_backward(np.array([8.0, 6.0]), np.array([9.0, 7.0]), 5.0, 0.0)
     assert (exposed, waiting, lost) == (2, 2, 0)

@@ -8,7 +8,7 @@ import numpy as np
 from ..costs import LinkCost
 from ..fusion import check_gradients
 from ..fusion.buckets import buckets
-from .queues import after_backward, beyond_compute, share
+from .queues import after_backward, beyond_compute, side_by_side
 from .scenario import (
     FIELDS,
     Scenario,
@@ -126,7 +126,7 @@ def exposed_and_besides(part: Part) -> tuple[np.ndarray, np.ndarray]:
     for row, (n, f) in enumerate(zip(n_workers, slowdown, strict=True)):
         latency = latency_alone(part.costs[part.which[row]], seconds[:, row], n)
         queue = ready_s[:, row], latency, seconds[:, row] - latency, launch_s[:, row]
-        start, end = share(*queue, part.n_streams, f)
+        start, end = side_by_side(*queue, part.n_streams, f)
         found[:, row] = after_backward(start, end, backward_s[row], f)
     return found[0], found[1] + found[2]
 

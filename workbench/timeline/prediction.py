@@ -24,7 +24,7 @@ from ..fusion import fuse
 from .explain import explain
 from .export import as_events, chrome_trace, event, message
 from .grid import Grid, exposed_and_besides
-from .queues import after_backward, last_end, on_the_clock, schedule, share
+from .queues import after_backward, last_end, on_the_clock, schedule, side_by_side
 from .scenario import (
     FIELDS,
     Scenario,
@@ -190,7 +190,7 @@ def predict(scenario: Scenario) -> Prediction:
     else:
         latency = latency_alone(scenario.all_reduce, seconds, n_workers)
         ready, streams = table["ready_s"].to_numpy(), int(scenario.n_streams)
-        times = share(ready, latency, seconds - latency, launch, streams, scenario.slowdown)
+        times = side_by_side(ready, latency, seconds - latency, launch, streams, scenario.slowdown)
         timeline = on_the_clock(table, *times, scenario.slowdown)
     start_s, end_s = (timeline[name].to_numpy() for name in ("start_s", "end_s"))
     spent = after_backward(start_s, end_s, scenario.backward_s, scenario.slowdown)

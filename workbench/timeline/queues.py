@@ -116,7 +116,7 @@ def beyond_compute(ready_s, launch_s, seconds, backward_s, slowdown):
     return np.maximum(0.0, after - waiting), waiting, lost
 
 
-def share(ready_s, latency_s, transfer_s, launch_s, n_streams: int, slowdown: float = 0.0):
+def side_by_side(ready_s, latency_s, transfer_s, launch_s, n_streams: int, slowdown: float = 0.0):
     """Return start_s and end_s of messages in n_streams queues that share a link, shape (K,) each.
 
     Message k waits for its bucket, its launch and message k - n_streams. Its latency is

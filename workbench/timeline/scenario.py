@@ -116,7 +116,7 @@ class Scenario:
     micro_batches : forward and backward passes per iteration (gradient accumulation); only the
         last backward sends messages; gradients and backward_s are those of one pass
     n_streams : queues that share the link; bucket k waits for bucket k - n_streams only, and m
-        messages that transfer at the same time run at 1/m of the bandwidth (see `queues.share`)
+        messages that transfer at the same time run at 1/m of the bandwidth each
     slowdown : f from 0 up; compute runs 1 + f times slower while a message is in flight, which
         delays ready times and the end of backward (`slowed`). f = fit_slowdown(run).factor - 1
     jitter : n_workers -> s by which the slowest worker is later than the mean one, such as

@@ -20,7 +20,7 @@ from ..fits import fit_all_reduce
 from ..fusion import HorovodFusion, MergedGradients, OneMessage, PerTensor, fuse
 from ..fusion.frameworks import phases
 from ..timeline import Scenario, predict, schedule
-from ..timeline.queues import share
+from ..timeline.queues import side_by_side
 from .pollux import PLACEMENTS, fit_placements, fit_pollux
 
 VALIDATION = {
@@ -307,7 +307,7 @@ def validate_contention(contention: pd.DataFrame) -> pd.DataFrame:
     for cell in contention[contention["n_jobs"] > 1].itertuples():
         m, zeros = cell.n_jobs, np.zeros(cell.n_jobs)
         alone = rows_with(contention, "contention", n_jobs=1, nbytes=cell.nbytes).iloc[0]
-        predicted = share(zeros, zeros, zeros + alone["seconds"], zeros, m)[1].mean()
+        predicted = side_by_side(zeros, zeros, zeros + alone["seconds"], zeros, m)[1].mean()
         case = f"{m} at once, {cell.nbytes / MIB:.0f} MiB"
         what = ("dl-scheduling", "all-reduce", case, m, "shared link", "s a message")
         rows.append(_row(what, cell.seconds, predicted, "one alone"))
