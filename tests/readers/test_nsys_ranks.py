@@ -25,7 +25,7 @@ def found(lanes, by_nccl=None, **said):
 
 def test_ranks_of_nccl_are_taken_when_all_that_communicate_have_one():
     by_nccl = {(5, 0): (9, 16), (6, 0): (8, 16)}
-    assert found([(5, 0), (6, 0)], by_nccl) == ([9, 8], 16, "rank as NCCL's ranges tell")
+    assert found([(5, 0), (6, 0)], by_nccl) == ([9, 8], 16, "rank from NCCL's ranges")
     assert found([(5, 0), (6, 1)], by_nccl)[0] == [0, 1]
     assert found([(5, 0), (6, 0)], by_nccl | {(6, 0): (9, 16)})[0] == [0, 1]
 

@@ -1,7 +1,7 @@
-"""Chrome traces of other tools than PyTorch's profiler: what their readers share.
+"""What the readers of Chrome traces share.
 
-Times are microseconds in whole numbers; they become ns. An interval is one event (ph X) or two
-(ph B and E), and a lane is a process and a thread of the trace, whatever the tool makes of them.
+Times in microseconds become whole ns. An interval is one event (ph X) or two (ph B and E). A lane
+is a process and a thread of the trace, whatever the tool uses them for.
 """
 
 from array import array
@@ -16,14 +16,17 @@ import pandas as pd
 
 from .batches import Batches
 from .pairs import JOINED, NO_BEGINNING, UNFINISHED
-from .source import Source
+from .source import Source, entry
 
-_OPEN, _UNKNOWN = -(2**63), -(2**63) + 1  # in the place of a time
+_OPEN, _UNKNOWN = -(2**63), -(2**63) + 1  # in place of a time
 _LARGEST_NS = 2**62
 _COLUMNS = ("name", "lane", "start", "end", "parent", "opened", "closed")
-_WORK = ("compute", "comm", "memory")
-_LEFT_OUT = {
-    "M": "metadata: names a lane",
+WORK = ("compute", "comm", "memory")
+NO_TIME = "ts or dur is missing or no usable number"
+_REVERSED = "ends before it begins"
+NOT_WANTED = "a host row: only kernels were asked for"
+LEFT_OUT = {
+    "M": "metadata: names a process or thread",
     "C": "counter: not an interval",
     **dict.fromkeys("iIR", "instant: takes no time"),
     **dict.fromkeys("stf", "flow arrow: links two events, takes no time"),
@@ -47,7 +50,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Codes(dict):
-    """Numbers values in the order they are first seen; `text` lists them."""
+    """Values -> numbers, in the order they are first seen; `text` lists the values."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +63,7 @@ class Codes(dict):
 
 
 def nanoseconds(us) -> int | None:
-    """Microseconds as decoded, also from text, -> ns; None for what is no usable number."""
+    """Convert decoded microseconds, also in text, to ns; None if they are not usable."""
     if isinstance(us, bool) or not isinstance(us, int | float | str):
         return None
     if isinstance(us, int):
@@ -81,7 +84,7 @@ class Intervals:
     start, end : ns as in the file
     parent : the interval that was open in the lane, -1 for none
     opened, closed : place in the file of the events that begin and end it
-    labels : what the file calls a process, by pid
+    labels : names of processes, by pid
     dropped : events left out, counted by (what, why)
     """
 
@@ -94,7 +97,7 @@ class Intervals:
         self._open: dict[Any, list[int]] = {}
 
     def add(self, event: Event) -> int:
-        """Take one event; returns the interval it begins, ends or is, else -1."""
+        """Add one event; return the interval that it begins, ends or is, or -1."""
         self._place += 1
         phase = event.ph if isinstance(event.ph, str) else ""
         if phase == "X":
@@ -105,22 +108,22 @@ class Intervals:
             return self._finish(event)
         if phase == "M" and event.name == "process_name" and event.arg("name") is not None:
             self.labels[key(event.pid)] = str(event.arg("name"))
-        self.leave_out(event, _LEFT_OUT.get(phase, "not an interval (ph X, or B and E)"))
+        self.leave_out(event, LEFT_OUT.get(phase, "not an interval (ph X, or B and E)"))
         return -1
 
     def leave_out(self, event: Event, why: str) -> None:
         self.dropped[f"ph {str(event.ph)[:20] or 'none'}", why] += 1
 
     def usable(self) -> np.ndarray:
-        """Positions of the intervals with a start and an end; the others are counted."""
+        """Return positions of the intervals with a start and an end; the others are counted."""
         start, end = (np.array(times, dtype=np.int64) for times in (self.start, self.end))
         unfinished = end == _OPEN
         unknown = ~unfinished & ((start == _UNKNOWN) | (end == _UNKNOWN))
         negative = ~unfinished & ~unknown & (end < start)
         for mask, why in (
             (unfinished, UNFINISHED),
-            (unknown, "ts or dur is missing or no usable number"),
-            (negative, "ends before it begins"),
+            (unknown, NO_TIME),
+            (negative, _REVERSED),
         ):
             self.dropped["interval", why] += int(mask.sum())
         self.dropped = +self.dropped
@@ -154,7 +157,7 @@ class Intervals:
         return row
 
     def _finish(self, event: Event) -> int:
-        """End the latest interval open in the lane: of that name, where the event has one."""
+        """End the latest open interval of the lane: of that name, if the event has one."""
         lane = self.lanes[key(event.pid), key(event.tid)]
         row = self._latest((lane, self.names[str(event.name)]) if event.name else lane)
         if row < 0:
@@ -174,86 +177,65 @@ class Intervals:
 
 
 def key(value) -> int | str:
-    """A process or thread as a key, whatever JSON wrote in its place."""
+    """Return a process or thread as a key, whatever JSON value it is."""
     return value if isinstance(value, int | str) else str(value)
 
 
 def events(source: Source) -> tuple[Iterable[Event], list[dict]]:
-    """The events of a trace one by one, and LEDGER rows of what did not decode (complete after)."""
+    """Return an iterator of events, and LEDGER rows of what did not decode, complete afterwards."""
     batches = Batches(source.chunks(), Event, source.file)
     return (event for batch in batches for event in batch), batches.lost
 
 
-def table(rank: int | None, n: int, **columns) -> pd.DataFrame:
-    """EVENTS of n rows with `start_ns` and `end_ns`; what is not given is unknown or empty."""
-    unknown = pd.array([pd.NA] * n, dtype="Int64")
-    given = {
-        "rank": unknown if rank is None else unknown.fillna(rank),
-        "stream": -1,
-        "thread": -1,
-        "iteration": 0,
-        "kind": "host",
-        "op": "",
-        "name": "",
-        "group": "",
-        "nbytes": unknown.copy(),
-        "n_workers": unknown.copy(),
-        "correlation": -1,
-    } | columns
+def table(rank: int | None, n: int, /, **columns) -> pd.DataFrame:
+    """Return EVENTS of n rows with `start_ns` and `end_ns`; other columns are unknown or empty."""
+    unknown = pd.arrays.IntegerArray(np.ones(n, dtype=np.int64), np.ones(n, dtype=bool))
+    given = {"rank": unknown if rank is None else unknown.fillna(rank), "stream": -1, "thread": -1}
+    given |= {"iteration": 0, "kind": "host", "op": "", "name": "", "group": ""}
+    given |= {"nbytes": unknown.copy(), "n_workers": unknown.copy(), "correlation": -1} | columns
     text = dict.fromkeys(["name", "kind", "op", "group"], "category")
     numbers = dict.fromkeys(["stream", "thread", "iteration", "correlation"], "int64")
-    return pd.DataFrame(given, index=range(n)).astype(text | numbers)
+    return pd.DataFrame(given, index=range(n)).astype(text | numbers).copy()
 
 
-def info(rank: int | None = None, **said) -> dict:
-    """What a file says of itself; the rest unknown."""
+def info(rank: int | None = None, *, ranks: list = (), **said) -> dict:
+    """Return what a file says about itself; the rest is unknown.
+
+    ranks : in a file of all ranks, the known ones
+    """
+    if ranks != ():
+        rank = int(ranks[0]) if len(ranks) == 1 else None
+        said["ranks"] = ranks if len(ranks) > 1 else []
     unknown = {"world_size": None, "backend": None, "devices": [], "groups": [], "base_ns": 0}
     return {"rank": rank} | unknown | said
 
 
-def ledger(source: Source, rank: int | None, made: pd.DataFrame, dropped: Counter, notes: list):
-    """The table asked for (`source.keep`), and LEDGER rows that count every event of the file.
+def finish(source: Source, rank: int | None, columns: dict, dropped: Counter, notes: list):
+    """Return EVENTS as `source.keep` wants them, and LEDGER rows that count every event.
 
-    notes : sentences, and rows of what did not decode
+    notes : sentences, and LEDGER rows
     """
-    rows = [note if isinstance(note, dict) else note_row(note) for note in notes]
+    rows = [note if isinstance(note, dict) else entry("note", 0, note) for note in notes]
+    made = table(rank, len(columns["name"]), **columns)
     if source.keep == "kernels":
-        work = made["kind"].isin(_WORK)
-        dropped = dropped + Counter({("host rows", _NOT_WANTED): int((~work).sum())})
+        work = made["kind"].isin(WORK)
+        dropped = dropped + Counter({("host rows", NOT_WANTED): int((~work).sum())})
         made = made[work].reset_index(drop=True)
-    for kind, n in Counter(made["kind"]).items():
-        rows.append({"what": f"{kind} rows", "n_events": n, "kept": True, "why": ""})
+    rows += [entry(f"{kind} rows", n) for kind, n in Counter(made["kind"]).items()]
+    damage = (UNFINISHED, NO_BEGINNING, NO_TIME, _REVERSED)
     for (what, why), n in dropped.items():
-        row = {"what": what, "n_events": n, "kept": False, "why": why}
-        rows.append(row | {"warn": True} if why in _DAMAGE else row)
+        rows.append(entry(what, n, why, kept=False, warn=why in damage))
     return made, [row | {"file": source.file, "rank": rank} for row in rows]
 
 
-_NOT_WANTED = "a host row: only kernels were asked for"
-_DAMAGE = (
-    UNFINISHED,
-    NO_BEGINNING,
-    "ts or dur is missing or no usable number",
-    "ends before it begins",
-)
-
-
-def note_row(why: str, *, warn: bool = False, what: str = "note") -> dict:
-    row = {"what": what, "n_events": 0, "kept": True, "why": why}
-    return row | {"warn": True} if warn else row
-
-
 def without_closing(lost: list[dict]) -> list[dict]:
-    """The same rows, where the tool never closes its list: then that is no damage."""
+    """Return the same rows without a warning of an open list, which the tool never closes."""
     closing = "without closing its list"
-    return [
-        {k: v for k, v in row.items() if k != "warn"} if closing in row["why"] else row
-        for row in lost
-    ]
+    return [row | {"warn": row["warn"] and closing not in row["why"]} for row in lost]
 
 
 def nothing(source: Source, found: Counter, lost: list[dict], what: str) -> ValueError:
-    """The error for a file without an interval: what was expected, and what stands in it."""
+    """Return the error for a file without an interval: what was expected, and what it contains."""
     counts = [f"{n} {key}: {why}" for (key, why), n in found.items()]
     counts += [f"{row['n_events']} {row['what']}: {row['why']}" for row in lost]
     seen = "; ".join(counts[:5]) or "0 events"

@@ -1,10 +1,11 @@
-"""Execution traces of PyTorch (Chakra's host traces too): which messages there were, never when.
+"""Execution traces of PyTorch (also Chakra's host traces): which messages there were, not when.
 
 An execution trace lists the operators of one rank as nodes, with shapes and types but no times, so
-it is refused as a trace. The messages in it complete a Kineto trace of the same run that was
-recorded without shapes: `called_messages`, then `join`.
+it is refused as a trace. Its messages complete a Kineto trace of the same run that was recorded
+without shapes: `called_messages`, then `join`.
 """
 
+import itertools
 import re
 import warnings
 from typing import Any
@@ -13,21 +14,22 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from ...base.checks import require
 from ...base.tables import EVENTS, check
 from ...base.units import GIB
 from .collectives import collective, dtype_bytes
-from .salvage import Place, salvage_events
+from .salvage import NOT_DECODED, Place, decoded, salvage_events
 from .source import Source
 
 MESSAGES = {
-    "node": "node's number in the execution trace",
-    "rf_id": "record function's number, <NA> when unknown",
+    "node": "number of the node in the execution trace",
+    "rf_id": "number of the record function, <NA> if unknown",
     "op": "name of the collective",
-    "name": "as written in the file",
-    "nbytes": "bytes of the message, the larger of what goes in and out; <NA> when unknown",
-    "dtype": "type of its elements, empty when unknown",
-    "n_workers": "workers in the group, <NA> when unknown",
-    "group": "process group, empty when unknown",
+    "name": "name in the file",
+    "nbytes": "bytes of the message, the larger of input and output; <NA> if unknown",
+    "dtype": "type of its elements, empty if unknown",
+    "n_workers": "workers in the group, <NA> if unknown",
+    "group": "process group, empty if unknown",
 }
 _LARGEST = 2 * GIB
 _NODES = re.compile(rb'"nodes"\s*:\s*\[')
@@ -39,7 +41,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class _Node(msgspec.Struct, gc=False):
-    """The operators' fields that tell of messages, as written: few nodes need them decoded."""
+    """The fields that describe messages, undecoded: few nodes need them."""
 
     id: Any = None
     name: str = ""
@@ -55,40 +57,34 @@ class _Trace(msgspec.Struct):
 
 
 def recognises(head: bytes) -> bool:
-    """Whether `nodes` is a list at the top level of the JSON, whatever the file's name says."""
+    """Return whether `nodes` is a list at the top level of the JSON."""
     found = _NODES.search(head)
     if not found or not head.lstrip().startswith(b"{"):
         return False
     before = head[: found.start()].rstrip().removesuffix(b",")
-    try:
-        fields = msgspec.json.decode(before + b"}", type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    fields = decoded(before + b"}", dict[str, msgspec.Raw])
+    if fields is None:
         return b'"schema"' in before and b'"traceEvents"' not in before
     return "traceEvents" not in fields
 
 
 def read(source: Source):
-    """Always raises ValueError: there are no times in it. What is damaged is told as well."""
+    """Always raise ValueError, which also reports damage: the file contains no times."""
     nodes, damage = _nodes(source)
     n = len(_messages(nodes))
-    raise ValueError(
-        f"{source.file}: an execution trace ({len(nodes)} nodes, {n} messages) holds no times: "
-        "expected a trace with ts and dur. Load the Kineto trace of the same run; where that lacks "
-        "the sizes of messages, workbench.traces.add_sizes(run, path) fills them in"
-        f"{''.join(f'. {why}' for why in damage)}"
-    )
+    found = f"an execution trace without times ({len(nodes)} nodes, {n} messages)"
+    do = "Load the Kineto trace of the same run; workbench.traces.add_sizes(run, path) completes it"
+    require(False, source.file, "a trace with ts and dur", found=found, do=". ".join([do, *damage]))
 
 
 def called_messages(source: Source) -> pd.DataFrame:
-    """The collectives of an execution trace in the order of their calls: columns as in `MESSAGES`.
+    """Return the collectives of an execution trace in the order of their calls; see `MESSAGES`.
 
-    What is damaged is warned of, and the nodes around it are read. Raises ValueError when the file
-    holds no node.
+    Damage is warned of, and the nodes around it are read.
     """
     nodes, damage = _nodes(source)
-    if not nodes:
-        found = "; ".join(damage) or "an empty list"
-        raise ValueError(f"{source.file}: no node of an execution trace under nodes: {found}")
+    found = "; ".join(damage) or "an empty list"
+    require(nodes, source.file, "nodes of an execution trace under nodes", found=found)
     if damage := damage + source.damage:
         warnings.warn(f"{source.file}: {'. '.join(damage)}", stacklevel=2)
     table = pd.DataFrame(_messages(nodes), columns=list(MESSAGES))
@@ -99,44 +95,40 @@ def called_messages(source: Source) -> pd.DataFrame:
 
 
 def join(events: pd.DataFrame, messages: pd.DataFrame) -> pd.DataFrame:
-    """EVENTS of one rank whose comm rows have the sizes and groups that the messages tell.
+    """Return EVENTS of one rank with the sizes and groups of the messages in its comm rows.
 
-    EVENTS carry no number that the execution trace knows, so messages are matched by their order:
-    all of them when there are as many as comm rows and no op differs, else op by op where the
-    counts agree; for the others a warning says that they cannot be linked. What the trace itself
-    tells stays. Raises ValueError when nothing can be linked, or for more than one rank.
+    The two have no number in common, so messages are matched by their order: all of them if there
+    are as many as comm rows and no op differs, otherwise op by op where the counts agree; a
+    warning names the others. Known values stay. Raises ValueError if nothing can be linked.
     """
     check(events, {column: EVENTS[column] for column in ("rank", "kind", "op")}, "events")
     check(messages, MESSAGES, "messages")
-    if events["rank"].nunique(dropna=False) > 1:
-        raise ValueError(
-            f"join: expected EVENTS of one rank, got ranks {events['rank'].unique().tolist()}. "
-            "An execution trace is of one rank: select its rows first"
-        )
+    ranks = events["rank"].unique().tolist()
+    do = "An execution trace is of one rank: select its rows first"
+    require(len(ranks) < 2, "events", "EVENTS of one rank", found=f"ranks {ranks}", do=do)
     comm = events[events["kind"] == "comm"].sort_values("start_s", kind="stable")
     rows, found, unlinked = _pairs(comm["op"].astype(str), messages["op"])
+    counts = "; ".join(unlinked)
     if not len(rows):
-        raise ValueError(
-            "join: linking is impossible: no Record function id, and the counts differ "
-            f"({'; '.join(unlinked) or 'no messages'}). Record both traces over the same iterations"
-        )
+        why = "linking is impossible: no Record function id, and the counts differ"
+        do = "Record both traces over the same iterations"
+        raise ValueError(f"messages: {why} ({counts or 'no messages'}). {do}")
     if unlinked:
-        warnings.warn(f"join: cannot be linked: {'; '.join(unlinked)}", stacklevel=2)
-    told = messages.iloc[found].set_index(comm.index[rows])
+        warnings.warn(f"messages: cannot be linked: {counts}", stacklevel=2)
+    linked = messages.iloc[found].set_index(comm.index[rows])
     op = events["op"].astype("str")
-    unnamed = op.loc[told.index].isin(["", "unknown"])
-    op.loc[told.index[unnamed]] = told.loc[unnamed, "op"]
-    return events.assign(
-        op=op.astype("category") if events["op"].dtype == "category" else op,
-        nbytes=events["nbytes"].astype("Int64").fillna(told["nbytes"].reindex(events.index)),
-        n_workers=events["n_workers"]
-        .astype("Int64")
-        .fillna(told["n_workers"].reindex(events.index)),
-    )
+    unnamed = op.loc[linked.index].isin(["", "unknown"])
+    op.loc[linked.index[unnamed]] = linked.loc[unnamed, "op"]
+    filled = {
+        column: events[column].astype("Int64").fillna(linked[column].reindex(events.index))
+        for column in ("nbytes", "n_workers")
+    }
+    op = op.astype("category") if events["op"].dtype == "category" else op
+    return events.assign(op=op, **filled)
 
 
 def _pairs(rows: pd.Series, called: pd.Series) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Positions of comm rows and of the messages they carry, and what has no partner."""
+    """Return positions of comm rows and of their messages, and what has no partner."""
     rows, called = rows.to_numpy(), called.to_numpy()
     if len(rows) == len(called) and (np.isin(rows, ["", "unknown"]) | (rows == called)).all():
         return np.arange(len(rows)), np.arange(len(rows)), []
@@ -152,16 +144,16 @@ def _pairs(rows: pd.Series, called: pd.Series) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _nodes(source: Source) -> tuple[list[_Node], list[str]]:
-    """The nodes, and where the file is damaged."""
+    """Return the nodes, and where the file is damaged."""
     data = source.whole("an execution trace", _LARGEST)
     try:
         return msgspec.json.decode(data, type=_Trace).nodes, []
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except NOT_DECODED as error:
         return _salvaged(data, str(error))
 
 
 def _salvaged(data: bytes, error: str) -> tuple[list[_Node], list[str]]:
-    """The nodes one at a time, around what is broken."""
+    """Return the nodes around the damage, and where it is."""
     said = re.search(r"\(byte (\d+)\)", error)
     damage = [f"It is damaged ({error})"]
     if said:
@@ -176,7 +168,7 @@ def _salvaged(data: bytes, error: str) -> tuple[list[_Node], list[str]]:
     for item in objects:
         try:
             nodes.append(msgspec.json.decode(msgspec.json.encode(item), type=_Node))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_DECODED:
             damage.append(f"A node is not as expected: {str(item)[:60]!r}")
     return nodes, damage + [f"{row['n_events']} {row['what']}: {row['why']}" for row in lost]
 
@@ -189,7 +181,7 @@ def _messages(nodes: list[_Node]) -> list[dict]:
 
 
 def _message(node: _Node, groups: dict) -> dict | None:
-    """One call as a row; None for what moves nothing, such as a wait."""
+    """Return one call as a row; None for a call that moves nothing, such as a wait."""
     attrs = _attrs(node)
     values, types = _side(node.inputs, node.input_types)
     words = [attrs.get("collective_name"), *values, node.name]
@@ -215,20 +207,20 @@ def _message(node: _Node, groups: dict) -> dict | None:
 
 
 def _nbytes(node: _Node, attrs: dict, values: list, op: str, n: int | None) -> int | None:
-    """Bytes from the counts in the attributes, else from the tensors in and out."""
+    """Return bytes from the counts in the attributes, or else from the tensors in and out."""
     counts = [_whole(attrs.get(f"{side}_msg_nelems")) or 0 for side in ("in", "out")]
     size = dtype_bytes(str(attrs.get("dtype")))
     if max(counts) and size:
         return max(counts) * size
     given = _tensor_bytes(values[:1])
     taken = _tensor_bytes(_side(node.outputs, _NOTHING)[0][:1])
-    if op == "all_gather" and taken <= given:  # only one worker's part is told
+    if op == "all_gather" and taken <= given:  # only the part of one worker is recorded
         return given * n if n and given else None
     return _whole(max(given, taken))
 
 
 def _tensor_bytes(value) -> int:
-    """Bytes of the tensors in a value: (tensor, storage, offset, elements, bytes each, device)."""
+    """Return bytes of the tensors in a value: (tensor, storage, offset, elements, size, device)."""
     if not isinstance(value, list):
         return 0
     if len(value) == 6 and isinstance(value[5], str):
@@ -238,50 +230,33 @@ def _tensor_bytes(value) -> int:
 
 
 def _side(values: msgspec.Raw, types: msgspec.Raw) -> tuple[list, list]:
-    """Values and types of the inputs or outputs, in the older layout and in the newer."""
-    decoded, kinds = _decoded(values), _decoded(types)
-    if isinstance(decoded, dict):
-        decoded, kinds = decoded.get("values"), decoded.get("types")
-    return (decoded if isinstance(decoded, list) else []), (
-        kinds if isinstance(kinds, list) else []
-    )
+    """Return values and types of the inputs or outputs, in the older or the newer layout."""
+    both = decoded(values), decoded(types)
+    if isinstance(both[0], dict):
+        both = both[0].get("values"), both[0].get("types")
+    return tuple(each if isinstance(each, list) else [] for each in both)
 
 
 def _attrs(node: _Node) -> dict:
-    attrs = _decoded(node.attrs)
+    attrs = decoded(node.attrs)
     attrs = [a for a in attrs if isinstance(a, dict)] if isinstance(attrs, list) else []
     return {a["name"]: a.get("value") for a in attrs if isinstance(a.get("name"), str)}
 
 
-def _decoded(raw: msgspec.Raw) -> Any:
-    """The value, None where it is not even text: what is passed over is not checked for that."""
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-
-
 def _groups(nodes: list[_Node]) -> dict[str, int]:
-    """Size of each process group, from the node that lists them."""
+    """Return the size of each process group, from the node that lists them."""
     sizes = {}
     for node in nodes:
-        if _GROUPS not in node.name:
-            continue
-        for value in _side(node.inputs, _NOTHING)[0][:1]:
-            try:
-                listed = msgspec.json.decode(str(value), type=list[dict[str, Any]])
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                continue
-            for group in listed:
-                ranks = group.get("ranks")
-                n = _whole(group.get("group_size")) or (
-                    len(ranks) if isinstance(ranks, list) else 0
-                )
-                sizes |= {str(group.get("pg_name")): n} if n else {}
+        listing = _side(node.inputs, _NOTHING)[0][:1] if _GROUPS in node.name else []
+        groups = (decoded(str(value), list[dict[str, Any]]) or [] for value in listing)
+        for group in itertools.chain.from_iterable(groups):
+            ranks = group.get("ranks")
+            n = _whole(group.get("group_size")) or len(ranks if isinstance(ranks, list) else [])
+            sizes |= {str(group.get("pg_name")): n} if n else {}
     return sizes
 
 
 def _whole(value) -> int | None:
-    """A positive number that fits, else None."""
+    """Return a positive number that fits 62 bits, or None."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 < value < 2**62 else None

@@ -2,19 +2,20 @@
 
 A lane is a tensor. Rank 0 writes the file, in whole microseconds, and often does not close it:
 
-    NEGOTIATE_ALLREDUCE    host; ticks inside tell when each rank was ready
-    ALLREDUCE              annotation: the whole operation, of which the parts are
+    NEGOTIATE_ALLREDUCE    host; ticks inside show when each rank was ready
+    ALLREDUCE              annotation: the whole operation, with the parts
       WAIT_FOR_DATA, QUEUE ...     host
       MEMCPY_IN_FUSION_BUFFER ...  memory
-      NCCL_ALLREDUCE, MPI_ ...     comm: the message itself
+      NCCL_ALLREDUCE, MPI_ ...     comm: the message
 
-An operation with no such part is itself the message. Times are those the host saw, so no row has a
+An operation without a comm part is the message. Times are those of the host, so no row has a
 stream; `thread` numbers the tensors. Format: horovod/common/timeline.cc.
 """
 
 import math
 import re
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ import pandas as pd
 from ...base.units import format_seconds
 from . import chrome
 from .collectives import collective, dtype_bytes
-from .source import Source
+from .source import Source, entry
 
 _LIBRARY = re.compile(r"(NCCL|MPI|GLOO|CCL|MLSL|DDL|HCCL|RCCL)_")
 _SEEN = re.compile(
@@ -33,13 +34,13 @@ _SHAPE = re.compile(r"\[\s*(?:\d{1,18}(?:\s*,\s*\d{1,18})*)?\s*\]")
 _WHOLE = re.compile(
     "NEGOTIATE_[A-Z]+|ALLREDUCE|ALLGATHER|BROADCAST|ALLTOALL|REDUCESCATTER|ADASUM|JOIN|BARRIER|ERROR"
 )
-_NOT_TOLD = (None, None, None)
+_UNKNOWN = (None, None, None)
 _WAITING = re.compile(r"QUEUE|WAIT_")
 _TICK = "a rank is ready: takes no time, counted in n_workers"
-_FUSED = "a tensor of a fused message: joined into the message's one row, bytes summed"
+_FUSED = "a tensor of a fused message: part of the message's row, bytes summed"
 _PARTS = (
-    "several collectives make up one operation (hierarchical): which share of the bytes each moved "
-    "is not said, so their nbytes are <NA>; tensor_phases has the whole operation's"
+    "several collectives make up one operation (hierarchical), and the bytes of each are unknown: "
+    "<NA>; horovod.tensor_phases(path) has those of the operation"
 )
 _WINDOW = "a Horovod timeline has no iterations: all of it is iteration 0"
 _TURNS = "iterations are counted: every tensor is reduced once in each, all before any again"
@@ -47,7 +48,7 @@ _COORDINATOR = "rank 0: the coordinator alone writes a timeline"
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the file is a Horovod timeline, or the lone bracket of one that never began."""
+    """Return whether the file is a Horovod timeline, or the bracket of one that never began."""
     start = head.strip()
     if start == b"[":
         return True
@@ -55,12 +56,12 @@ def recognises(head: bytes) -> bool:
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
 
-    Tensors whose parts of one name overlap are one message: Horovod begins a fused message's
-    tensors one by one before it, and ends them one by one after it. It lasts from the last
-    beginning to the first end and has the tensors' bytes together, where all are known.
-    Raises ValueError when the file holds no finished interval.
+    Tensors whose parts of one name overlap are one message: Horovod begins the tensors of a fused
+    message one by one before it, and ends them one by one after it. It lasts from the last
+    beginning to the first end and has the sum of the tensors' bytes, if all are known.
+    Raises ValueError if the file contains no finished interval.
     """
     found = _walk(source)
     rows, lost = _rows(found), chrome.without_closing(found.lost)
@@ -69,39 +70,27 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     turns = _iterations(rows)
     rows, n_joined = _joined(rows)
     size, rank = max(found.ranks, default=-1) + 1 or None, 0
-    made = chrome.table(
-        rank,
-        len(rows),
-        thread=rows["lane"].to_numpy(),
-        iteration=0 if turns is None else turns[rows.index].to_numpy(),
-        kind=rows["kind"].to_numpy(),
-        op=rows["op"].to_numpy(),
-        name=rows["name"].to_numpy(),
-        nbytes=rows["nbytes"].array,
-        n_workers=rows["n_workers"].array,
-        start_ns=rows["start"].to_numpy() + found.base_ns,
-        end_ns=rows["end"].to_numpy() + found.base_ns,
-    )
+    columns = {c: rows[c].array for c in ("kind", "op", "name", "nbytes", "n_workers")}
+    columns |= {"thread": rows["lane"].to_numpy()}
+    columns |= {"iteration": 0 if turns is None else turns[rows.index].to_numpy()}
+    columns |= {f"{c}_ns": rows[c].to_numpy() + found.base_ns for c in ("start", "end")}
     dropped = found.spans.dropped + Counter({("tensor rows", _FUSED): n_joined})
-    notes = [*lost, chrome.note_row(_WINDOW if turns is None else _TURNS)]
+    notes = [*lost, _WINDOW if turns is None else _TURNS]
     notes += _notes(rows, found, n_joined)
-    made, ledger = chrome.ledger(source, rank, made, dropped, notes)
+    made, ledger = chrome.finish(source, rank, columns, dropped, notes)
     libraries = Counter(m[1].lower() for n in rows["name"] if (m := _LIBRARY.match(n)))
     backend = libraries.most_common(1)[0][0] if libraries else None
-    return (
-        made,
-        chrome.info(rank, one_file=True, world_size=size, backend=backend, base_ns=found.base_ns),
-        ledger,
-    )
+    said = {"one_file": True, "world_size": size, "backend": backend, "base_ns": found.base_ns}
+    return made, chrome.info(rank, **said), ledger
 
 
 def tensor_phases(path) -> pd.DataFrame:
-    """What each tensor's operations spent their time on, one row an operation.
+    """Return what each operation spent its time on, one row per operation, in s.
 
     tensor, op, nbytes; n_workers ready, last_rank the last of them, late_s after the first;
     negotiate_s; queue_s (QUEUE and WAIT_ parts), memcpy_s, collective_s (NCCL_ALLREDUCE and the
-    like), all_reduce_s: the whole operation, whatever `op` is. s; of a fused message each tensor
-    has the times of the whole.
+    like), all_reduce_s: the whole operation, whatever `op` is. Each tensor of a fused message has
+    the times of the whole.
     """
     source = Source(path)
     found = _walk(source)
@@ -118,7 +107,7 @@ def tensor_phases(path) -> pd.DataFrame:
     labels = [found.spans.labels.get(pid, str(pid)) for pid, _ in found.spans.lanes]
     asked = pd.Series(found.asked, dtype="int64").reindex(whole.index)
     ready = pd.DataFrame(
-        [found.ready.get(row, _NOT_TOLD) for row in asked],
+        [found.ready.get(row, _UNKNOWN) for row in asked],
         columns=["n_workers", "last_rank", "late_s"],
         index=whole.index,
     )
@@ -141,21 +130,21 @@ def tensor_phases(path) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
+@dataclass
 class _Found:
-    """A timeline as read: its intervals, and what events between them tell.
+    """A timeline: its intervals, and what the events between them contain.
 
     ready : (ranks ready, last of them, s from the first to the last) by negotiation
     asked : the negotiation before an operation, by operation
     """
 
-    def __init__(self):
-        self.spans = chrome.Intervals()
-        self.lost: list[dict] = []
-        self.nbytes: dict[int, int] = {}
-        self.ready: dict[int, tuple] = {}
-        self.asked: dict[int, int] = {}
-        self.ranks: set[int] = set()
-        self.base_ns = 0
+    spans: chrome.Intervals = field(default_factory=chrome.Intervals)
+    lost: list[dict] = field(default_factory=list)
+    nbytes: dict[int, int] = field(default_factory=dict)
+    ready: dict[int, tuple] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    base_ns: int = 0
 
 
 def _walk(source: Source) -> _Found:
@@ -196,14 +185,14 @@ def _is_negotiation(spans: chrome.Intervals, row: int) -> bool:
 
 
 def _is_whole(spans: chrome.Intervals, row: int) -> bool:
-    """Whether it is a negotiation or an operation, not a part: also where an end was lost."""
+    """Return whether it is a negotiation or an operation, not a part, even if an end was lost."""
     return spans.parent[row] < 0 or _WHOLE.fullmatch(spans.names.text[spans.name[row]]) is not None
 
 
 def _readiness(ticks: dict[int, int]) -> tuple:
-    """How many ranks were ready, the last of them, s from the first to it."""
+    """Return how many ranks were ready, the last of them, and s from the first to it."""
     if not ticks:
-        return _NOT_TOLD
+        return _UNKNOWN
     last = max(ticks, key=ticks.get)
     return len(ticks), last, (ticks[last] - min(ticks.values())) / 1e9
 
@@ -218,7 +207,7 @@ def _bytes(event: chrome.Event) -> int | None:
 
 
 def _rows(found: _Found) -> pd.DataFrame:
-    """The finished intervals, by their number: name, lane, start, end, parent, kind, op, bytes."""
+    """Return the finished intervals by number: name, lane, start, end, parent, kind, op, bytes."""
     spans, keep = found.spans, found.spans.usable()
     rows = pd.DataFrame(spans.columns(keep), index=keep)
     names = pd.Series(list(spans.names), dtype=object)
@@ -248,7 +237,7 @@ def _kind(name: str) -> str:
 
 
 def _joined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Rows of work with the tensors of a fused message as one, and how many rows that saved."""
+    """Return rows with the tensors of a fused message as one, and how many rows that saved."""
     work = rows[rows["kind"].isin(["comm", "memory"])]
     order = work.sort_values(["name", "start", "opened"], kind="stable")
     columns = "name start end lane opened closed".split()
@@ -268,9 +257,9 @@ def _joined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _overlapping(name, start, end, lane, opened, closed) -> np.ndarray:
-    """Number of the message of each row, sorted by name and start.
+    """Return the number of the message of each row; rows are sorted by name and start.
 
-    Parts that last no more than a microsecond only touch: then the order in the file decides.
+    Parts that last up to a microsecond only touch: then the order in the file decides.
     """
     group, number, until, last, lanes = np.empty(len(start), dtype=np.int64), -1, 0, 0, set()
     for i in range(len(start)):
@@ -286,7 +275,7 @@ def _overlapping(name, start, end, lane, opened, closed) -> np.ndarray:
 
 
 def _iterations(rows: pd.DataFrame) -> pd.Series | None:
-    """Number of each row's iteration, where every tensor is reduced equally often and in turns."""
+    """Return the iteration of each row, if all tensors are reduced equally often, in turns."""
     asks = rows["name"].str.startswith("NEGOTIATE_")
     whole = rows[(rows["parent"] < 0) & ~asks]
     if (n := whole.groupby("lane").size()).nunique() != 1 or n.iloc[0] < 2:
@@ -301,26 +290,20 @@ def _iterations(rows: pd.DataFrame) -> pd.Series | None:
 
 
 def _notes(rows: pd.DataFrame, found: _Found, n_joined: int) -> list:
-    notes = [
-        chrome.note_row("no row of compute: Horovod records communication only"),
-    ]
-    notes.append(chrome.note_row(_COORDINATOR))
-    told = [ready for ready in found.ready.values() if ready[0] and ready[0] > 1]
-    if told:
-        rank, times = Counter(last for _, last, _ in told).most_common(1)[0]
-        late = np.median([late for _, last, late in told if last == rank])
-        why = (
-            f"rank {rank} was the last to be ready in {times} of {len(told)} negotiations, "
-            f"{format_seconds(late)} (median) after the first rank"
-        )
-        notes.append(chrome.note_row(why, what="stragglers"))
+    notes = ["no row of compute: Horovod records communication only", _COORDINATOR]
+    if ready := [each for each in found.ready.values() if each[0] and each[0] > 1]:
+        rank, times = Counter(last for _, last, _ in ready).most_common(1)[0]
+        late = format_seconds(np.median([late for _, last, late in ready if last == rank]))
+        why = f"rank {rank} was the last to be ready in {times} of {len(ready)} negotiations, "
+        why += f"{late} (median) after the first rank"
+        notes.append(entry("stragglers", 0, why))
     if n_joined:
         n = int(rows["kind"].isin(["comm", "memory"]).sum())
         why = f"{n + n_joined} rows of tensors are {n} rows of messages: {n_joined} were fused"
-        notes.append(chrome.note_row(why, what="fused messages"))
+        notes.append(entry("fused messages", 0, why))
     operations = rows.loc[(rows["kind"] == "comm") & (rows["parent"] >= 0), "parent"]
     if operations.duplicated().any():
-        notes.append(chrome.note_row(_PARTS))
+        notes.append(_PARTS)
     return notes
 
 
@@ -328,8 +311,7 @@ def _nothing(source: Source, found: _Found) -> ValueError:
     n = sum(found.spans.dropped.values())
     damaged = any(row["n_events"] for row in found.lost)
     if not found.spans.name and not damaged:
-        return ValueError(
-            f"{source.file}: a Horovod timeline with {n} events and no interval: the job ended "
-            "before the first cycle. Let it run for some iterations and end by itself"
-        )
+        why = f"a Horovod timeline with {n} events and no interval: the job ended before its "
+        why += "first cycle. Let it run for some iterations and end by itself"
+        return ValueError(f"{source.file}: {why}")
     return chrome.nothing(source, found.spans.dropped, found.lost, "a Horovod timeline's intervals")

@@ -1,7 +1,7 @@
-"""Traces of PyTorch's profiler (Kineto, Chrome trace format): bytes -> one rank's EVENTS.
+"""Traces of PyTorch's profiler (Kineto, Chrome trace format): bytes -> EVENTS of one rank.
 
-Times in a trace are microseconds, whatever `displayTimeUnit` says, on top of `baseTimeNanoseconds`
-where the file has it. They stay integers, in ns, until the run's origin is known (see `traces`).
+Times are microseconds, whatever `displayTimeUnit` says, counted from `baseTimeNanoseconds` if the
+file has it. They stay integers, in ns, until the origin of the run is known.
 """
 
 import re
@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from . import meaning
+from . import chrome, meaning
 from .batches import Batches
 from .collectives import is_communication
 from .pairs import JOINED, NO_BEGINNING, UNFINISHED, Pairs
-from .source import Source
+from .source import Source, entry
 
 _Number = int | float | str | None
 
@@ -53,14 +53,14 @@ class _Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class _ExactEvent(_Event, gc=False, tag="X"):
-    """The same with times as they stand in the file."""
+    """The same with undecoded times."""
 
     ts: msgspec.Raw = meaning.NULL
     dur: msgspec.Raw = meaning.NULL
 
 
 class _Begin(_ExactEvent, gc=False, tag="B"):
-    """The beginning of an interval, with all that is told of it but its end."""
+    """The beginning of an interval."""
 
 
 class _End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
@@ -70,7 +70,7 @@ class _End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
     tid: _Number = -1
 
 
-# Of all other phases of the Chrome trace format only the number counts: nothing else is decoded.
+# All other phases of the Chrome trace format are only counted, so no field is decoded.
 _OTHERS = {
     phase: msgspec.defstruct(f"_{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
     for phase in "XBEiICbnestfpSTFPNODMVvRc(),="
@@ -79,79 +79,56 @@ _WHOLE, _BEGIN, _END = (_OTHERS.pop(phase) for phase in "XBE")
 _PHASE = {other: phase for phase, other in _OTHERS.items()}
 _ANY = Union[(_Event, _BEGIN, _END, *_PHASE)]
 _ANY_EXACT = Union[(_ExactEvent, _BEGIN, _END, *_PHASE)]
-_ANY_HALF = Union[(_WHOLE, _Begin, _End, *_PHASE)]  # wanted of the batches that hold some
+_ANY_HALF = Union[(_WHOLE, _Begin, _End, *_PHASE)]  # for batches that contain some
 
-
-_KINDS = {
-    "kernel": "compute",
-    "gpu_memcpy": "memory",
-    "memcpy": "memory",
-    "gpu_memset": "memory",
-    "memset": "memory",
-    "cpu_op": "host",
-    "operator": "host",
-    "cuda_runtime": "host",
-    "cuda_driver": "host",
-    "runtime": "host",
-    "driver": "host",
-    "python_function": "host",
-    "overhead": "host",
-    "user_annotation": "annotation",
-    "gpu_user_annotation": "annotation",
-    "cuda_sync": "annotation",
-    "trace": "annotation",
+_CATEGORIES = {
+    "compute": "kernel",
+    "memory": "gpu_memcpy memcpy gpu_memset memset",
+    "host": "cpu_op operator cuda_runtime cuda_driver runtime driver python_function overhead",
+    "annotation": "user_annotation gpu_user_annotation cuda_sync trace",
 }
+_KINDS = {cat: kind for kind, cats in _CATEGORIES.items() for cat in cats.split()}
 _AUTOGRAD = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
 _ALL_KINDS = sorted({*_KINDS.values(), "comm"})
-_WORK = ("compute", "comm", "memory")
 _DEVICE_ANNOTATIONS = ("gpu_user_annotation", "cuda_sync")
-_ARROW, _INSTANT = "flow arrow: links two events, takes no time", "instant: takes no time"
-_NOT_INTERVALS = dict.fromkeys("stf", _ARROW) | dict.fromkeys("iI", _INSTANT)
 _NO_HALF = "half of an interval (ph B or E) with a field of an unexpected type"
-_NOT_INTERVALS |= {"M": "metadata: names a process or thread", "C": "counter: not an interval"}
-# Beyond this a float64 microsecond may round to the wrong ns: half its last place nears 0.5 ns.
+# Above this a float64 in microseconds may round to the wrong ns: half its last place nears 0.5 ns.
 _FLOAT_LIMIT_US = 2.0**42
 _LIMIT_US = 2.3e15  # year 2042: int64 ns hold a base, a start and a duration, and differences
 _NO_ARGS = _Args()
 NO_DEVICE_ROWS = (
-    "no row of a GPU, so the host's operators are the compute and "
+    "no row of a GPU: the host's operators are the compute, and "
     'keep="kernels" would drop them. Load it with keep="all"'
 )
-_NOT_WANTED = "no device row: left out because only kernels are kept"
-# Host rows that neither launch, nor describe a message, nor span an iteration: the bulk of a file.
+_NO_HOST_ROWS = "no device row: left out because only kernels are kept"
+# Host rows that launch nothing, describe no message and span no iteration: most of a file.
 _BULK = {"cpu_op", "operator", "python_function", "overhead"}
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the file may be a trace in JSON; other formats in JSON are asked first."""
+    """Return whether the file may be a trace in JSON; other formats in JSON come first."""
     return head.lstrip()[:1] in (b"{", b"[")
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """Decode one trace: see `decode`."""
-    return decode(source.chunks(), source.file, source.keep)
+    """Return EVENTS of one rank, what the file says about itself, and LEDGER rows.
 
-
-def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
-    """Decode one trace, given as the chunks of its bytes: (table, info, ledger).
-
-    Returns the rank's EVENTS with `start_ns` and `end_ns` (int64, ns since the epoch or the boot)
-    for the two times, what the file says of itself, and LEDGER rows. What does not decode is left
-    out, and the ledger tells what was lost and where. With keep="kernels" host rows are used to
-    place and describe the device's rows, and then left out as well.
-    Raises ValueError when nothing in it is a trace.
+    EVENTS have `start_ns` and `end_ns`, int64 since the epoch or the boot. The ledger lists what
+    does not decode, and where. With keep="kernels" host rows place and describe the device rows
+    before they are left out. Raises ValueError if the file contains no trace.
     """
-    batches = Batches(chunks, _ANY, file)
-    columns = _Columns(only_kernels=keep == "kernels")
+    file = source.file
+    batches = Batches(source.chunks(), _ANY, file)
+    columns = _Columns(only_kernels=source.keep == "kernels")
     for batch in batches:
         columns.add(batch, batches.again)
     if columns.pairs.n_open:
         columns.dropped["ph B", UNFINISHED] = columns.pairs.n_open
     info = _info(batches.fields)
-    ledger = batches.lost + [_row(*key, n, kept=False) for key, n in columns.dropped.items()]
-    for row in ledger:
-        if row["why"] in (UNFINISHED, NO_BEGINNING, _NO_HALF):
-            row["warn"] = True
+    ledger = batches.lost + [
+        entry(what, n, why, kept=False, warn=why in (UNFINISHED, NO_BEGINNING, _NO_HALF))
+        for (what, why), n in columns.dropped.items()
+    ]
     if columns.lost_compute():
         raise ValueError(f"{file}: {NO_DEVICE_ROWS}")
     if not columns.parts:
@@ -160,25 +137,27 @@ def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
     if columns.only_kernels:
         table, categories, dropped = _device_rows(table, categories)
         ledger += dropped
-    for cat, n in _counts(categories):
-        ledger.append(_row(f"category {cat or 'none'}", _known(cat), n, kept=True))
-    for row in ledger + remarks:
-        row |= {"file": file, "rank": info["rank"]}
-    return table, info, ledger + remarks
+    ledger += _counts(categories, kept=True) + remarks
+    return table, info, [row | {"file": file, "rank": info["rank"]} for row in ledger]
 
 
-def _counts(categories: pd.Categorical) -> list[tuple[str, int]]:
-    return [(cat, n) for cat, n in categories.value_counts().items() if n]
+def _counts(categories: pd.Categorical, *, kept: bool) -> list[dict]:
+    """Return one LEDGER row per category."""
+    unknown = "category not known: kept as host rows"
+    return [
+        entry(f"category {cat or 'none'}", n, ("" if cat in _KINDS else unknown), kept=True)
+        if kept
+        else entry(f"category {cat or 'none'}", n, _NO_HOST_ROWS, kept=False)
+        for cat, n in categories.value_counts().items()
+        if n
+    ]
 
 
 def _device_rows(table: pd.DataFrame, categories: pd.Categorical):
-    """The rows of work on the device, their categories, and LEDGER rows of the others."""
-    work = table["kind"].isin(_WORK).to_numpy()
-    rows = [
-        _row(f"category {cat or 'none'}", _NOT_WANTED, n, kept=False)
-        for cat, n in _counts(categories[~work])
-    ]
-    return table[work].reset_index(drop=True), categories[work], rows
+    """Return the rows of work on the device, their categories, and LEDGER rows of the others."""
+    work = table["kind"].isin(chrome.WORK).to_numpy()
+    dropped = _counts(categories[~work], kept=False)
+    return table[work].reset_index(drop=True), categories[work], dropped
 
 
 def _empty(file: str, ledger: list[dict]) -> str:
@@ -186,16 +165,8 @@ def _empty(file: str, ledger: list[dict]) -> str:
     return f"{file}: not a trace: expected events with ph X, ts and dur; found {found or 'none'}"
 
 
-def _row(what: str, why: str, n: int, *, kept: bool) -> dict:
-    return {"what": what, "n_events": n, "kept": kept, "why": why}
-
-
-def _known(cat: str) -> str:
-    return "" if cat in _KINDS else "category not known: kept as host rows"
-
-
 def _info(fields: dict) -> dict:
-    """Rank, world size, back end, process groups and devices, as far as the file names them."""
+    """Return rank, world size, back end, process groups and devices, if the file names them."""
     said, devices = fields.get("distributedInfo"), fields.get("deviceProperties")
     said = said if isinstance(said, dict) else {}
     devices = devices if isinstance(devices, list) else []
@@ -211,33 +182,25 @@ def _info(fields: dict) -> dict:
 
 
 def _natural(value, limit: float) -> int | None:
-    """The whole number a field holds when it lies from 0 to the limit, else None."""
+    """Return the whole number in a field if it is from 0 up to the limit, or None."""
     number = _integer(value)
     return number if number is not None and 0 <= number < limit else None
 
 
-class _Codes(dict):
-    """Numbers values in the order they are first seen."""
-
-    def __missing__(self, value) -> int:
-        self[value] = len(self)
-        return self[value]
-
-
 @dataclass
 class _Columns:
-    """The complete events, column by column: batches come and go, so memory holds no event twice.
+    """The complete events, column by column, so that memory holds no event twice.
 
-    parts : one dict of int64 arrays a batch (see `_columns`)
+    parts : one dict of int64 arrays per batch (see `_columns`)
     details : arguments of the rows that describe a message or a gradient, by position
-    describe : whether rows of a name do, by the name's code
+    describe : whether rows of a name do, by the code of the name
     dropped : events left out, counted by (what, why)
     pairs : the intervals that have begun (ph B) and not ended
     """
 
     only_kernels: bool = False
-    names: _Codes = field(default_factory=_Codes)
-    cats: _Codes = field(default_factory=_Codes)
+    names: chrome.Codes = field(default_factory=chrome.Codes)
+    cats: chrome.Codes = field(default_factory=chrome.Codes)
     parts: list[dict] = field(default_factory=list)
     details: dict[int, _Args] = field(default_factory=dict)
     describe: list[bool] = field(default_factory=list)
@@ -249,7 +212,7 @@ class _Columns:
         types = Counter(map(type, batch))
         for other, phase in _PHASE.items():
             if types[other]:
-                why = _NOT_INTERVALS.get(phase, "not a complete event (ph X)")
+                why = chrome.LEFT_OUT.get(phase, "not a complete event (ph X)")
                 self.dropped[f"ph {phase}", why] += types[other]
         events = [event for event in batch if type(event) is _Event]
         if _inexact([event.ts for event in events]):
@@ -268,7 +231,7 @@ class _Columns:
         self.n_rows += len(events)
 
     def _paired(self, batch: list, n_halves: int) -> list[_Event]:
-        """The intervals that end in this batch, which holds so many beginnings and ends."""
+        """Return the intervals that end in this batch, which contains n_halves of intervals."""
         halves = [half for half in batch if type(half) in (_Begin, _End)]
         if len(halves) < n_halves:
             self.dropped["ph B or E", _NO_HALF] += n_halves - len(halves)
@@ -289,8 +252,8 @@ class _Columns:
         return events
 
     def _describing(self, name: np.ndarray) -> np.ndarray:
-        """Mask of the rows whose arguments tell of a message or a gradient."""
-        new = list(self.names)[len(self.describe) :]
+        """Return a mask of the rows whose arguments describe a message or a gradient."""
+        new = self.names.text[len(self.describe) :]
         self.describe += [meaning.has_shape(name) or is_communication(name) for name in new]
         return np.array(self.describe)[name]
 
@@ -299,7 +262,7 @@ class _Columns:
         kept = []
         for event, cat in zip(events, _categories(events), strict=True):
             if cat.lower() in _BULK and event.name not in needed:
-                self.dropped[f"category {cat.lower()}", _NOT_WANTED] += 1
+                self.dropped[f"category {cat.lower()}", _NO_HOST_ROWS] += 1
             else:
                 kept.append(event)
         return kept
@@ -320,14 +283,14 @@ class _Columns:
         return columns, args
 
     def _usable(self, events: list[_Event]):
-        """The events with a time, and their starts and ends in ns; the others are counted."""
+        """Return the events with a time, their starts and ends in ns; the others are counted."""
         start = _nanoseconds([event.ts for event in events])
         duration = _nanoseconds([event.dur for event in events])
         unknown = (start == _UNKNOWN) | (duration == _UNKNOWN)
         negative = ~unknown & (duration < 0)
         if not (unknown | negative).any():
             return events, start, start + duration
-        self.dropped["ph X", "ts or dur is missing or no usable number"] += int(unknown.sum())
+        self.dropped["ph X", chrome.NO_TIME] += int(unknown.sum())
         for cat in _categories([events[i] for i in np.flatnonzero(negative)]):
             work = _KINDS.get(cat.lower()) in ("compute", "memory")
             self.dropped["ph X", "negative dur" if work else "unfinished: negative dur"] += 1
@@ -337,19 +300,19 @@ class _Columns:
         return kept, start[usable], (start + duration)[usable]
 
     def lost_compute(self) -> bool:
-        """Whether host rows were left out of a file without a GPU's rows, where they compute."""
+        """Return whether host rows of a file without GPU rows were dropped: they compute."""
         seen = {_KINDS.get(cat.lower()) for cat in self.cats}
-        rows = self.n_rows or any(why == _NOT_WANTED for _, why in self.dropped)
+        rows = self.n_rows or any(why == _NO_HOST_ROWS for _, why in self.dropped)
         return self.only_kernels and bool(rows) and not seen & {"compute", "memory"}
 
     def joined(self) -> dict:
-        """Each column whole; the parts are given up one by one."""
+        """Return each column whole, and release the parts one by one."""
         keys = list(self.parts[0])
         return {key: np.concatenate([part.pop(key) for part in self.parts]) for key in keys}
 
 
 def _categories(events: list[_Event]) -> list[str]:
-    """Categories as written; the autograd profiler told them by the process alone."""
+    """Return categories as written; the autograd profiler named them by the process alone."""
     return [event.cat or _AUTOGRAD.get(event.pid, "") for event in events]
 
 
@@ -358,7 +321,7 @@ def _from(values: Iterable[int], n: int) -> np.ndarray:
 
 
 def _integers(values: list) -> np.ndarray:
-    """int64 of each value, -1 where there is none."""
+    """Return the int64 of each value, -1 if there is none."""
     try:
         return np.array(values, dtype=np.int64)
     except (TypeError, ValueError, OverflowError):  # text, null or a very large number among them
@@ -368,7 +331,7 @@ def _integers(values: list) -> np.ndarray:
 
 
 def _integer(value) -> int | None:
-    """The whole number a field holds, also as text (`7`, `stream 7`), else None."""
+    """Return the whole number in a field, also from text (`7`, `stream 7`), or None."""
     if isinstance(value, str):
         digits = re.fullmatch(r"(?:stream )?(-?\d{1,19})", value.strip())
         value = int(digits[1]) if digits else None
@@ -383,7 +346,7 @@ _UNKNOWN = np.iinfo(np.int64).min
 
 
 def _inexact(times: list) -> bool:
-    """Whether floats among the times are too large to tell every ns."""
+    """Return whether floats among the times are too large to resolve 1 ns."""
     kinds = set(map(type, times))
     if float not in kinds:
         return False
@@ -392,14 +355,12 @@ def _inexact(times: list) -> bool:
 
 
 def _nanoseconds(values: list) -> np.ndarray:
-    """Microseconds as decoded -> int64 ns, or `_UNKNOWN`; exact for floats below the limit."""
+    """Convert decoded microseconds to int64 ns or `_UNKNOWN`; exact for floats below the limit."""
     kinds = set(map(type, values))
     array = np.array(values) if kinds <= {int, float} else np.array([], dtype=object)
     # The least int64 has no positive counterpart, so sizes are compared as floats.
-    if (
-        array.dtype.kind not in "iuf"
-        or not np.max(np.abs(array.astype(float)), initial=0) < _LIMIT_US
-    ):
+    numeric = array.dtype.kind in "iuf"
+    if not (numeric and np.max(np.abs(array.astype(float)), initial=0) < _LIMIT_US):
         return np.array([_exact_ns(value) for value in values], dtype=np.int64)
     if array.dtype.kind != "f":
         return array.astype(np.int64) * 1000
@@ -409,13 +370,13 @@ def _nanoseconds(values: list) -> np.ndarray:
 
 
 def _between(start: msgspec.Raw, end: msgspec.Raw) -> str | None:
-    """The time from one to the other in us, as text that loses no ns; None when there is none."""
+    """Return the time between two in us, as text that loses no ns; None if unknown."""
     times = [_exact_ns(time) for time in (start, end)]
     return None if _UNKNOWN in times else str(Decimal(times[1] - times[0]) / 1000)
 
 
 def _apart(args: _Args) -> _Args:
-    """The same with its own copies of shapes, so that the bytes of its batch can be given up."""
+    """Copy the shapes, so that the bytes of the batch can be released."""
     if args.dims is not meaning.NULL:
         args.dims, args.types = args.dims.copy(), args.types.copy()
     return args
@@ -431,38 +392,33 @@ def _exact_ns(value) -> int:
 
 
 def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, pd.Categorical, list[dict]]:
-    """EVENTS of one rank with times in ns, the category of each row, and LEDGER rows of remarks."""
+    """Return EVENTS of one rank with times in ns, the category of each row, and LEDGER rows."""
     column = columns.joined()
     name = column["name"]
-    lower = _Codes()
+    lower = chrome.Codes()
     cat = np.array([lower[cat.lower()] for cat in columns.cats])[column["cat"]]
     kind = pd.Categorical([_KINDS.get(cat, "host") for cat in lower], categories=_ALL_KINDS)[cat]
     kernel = np.array([cat == "kernel" for cat in lower])[cat]
     kind[kernel & np.array([is_communication(name) for name in columns.names])[name]] = "comm"
-    on_device = kind.isin(_WORK) | np.array([cat in _DEVICE_ANNOTATIONS for cat in lower])[cat]
+    on_device = (
+        kind.isin(chrome.WORK) | np.array([cat in _DEVICE_ANNOTATIONS for cat in lower])[cat]
+    )
     stream = np.where(column["stream"] < 0, column["tid"], column["stream"])
     stream, remarks = _by_device(stream, column["device"], kernel, on_device)
-    unknown = pd.array(np.zeros(len(cat), dtype=np.int64), dtype="Int64")
-    unknown[:] = pd.NA
-    table = pd.DataFrame(
-        {
-            "rank": unknown if info["rank"] is None else unknown.fillna(info["rank"]),
-            "stream": np.where(on_device, stream, -1),
-            "thread": np.where(on_device, -1, column["tid"]),
-            "iteration": np.zeros(len(cat), dtype=np.int64),
-            "kind": kind,
-            "op": meaning.texts(len(cat)),
-            "name": pd.Categorical.from_codes(name, list(columns.names)),
-            "group": meaning.texts(len(cat)),
-            "nbytes": unknown.copy(),
-            "n_workers": unknown.copy(),
-            "correlation": column["correlation"],
-            "start_ns": column["start_ns"] + info["base_ns"],
-            "end_ns": column["end_ns"] + info["base_ns"],
-            "category": pd.Categorical.from_codes(cat, list(lower)),
-            "external": column["external"],
-        },
-        copy=False,
+    table = chrome.table(
+        info["rank"],
+        len(cat),
+        stream=np.where(on_device, stream, -1),
+        thread=np.where(on_device, -1, column["tid"]),
+        kind=kind,
+        op=meaning.texts(len(cat)),
+        name=pd.Categorical.from_codes(name, columns.names.text),
+        group=meaning.texts(len(cat)),
+        correlation=column["correlation"],
+        start_ns=column["start_ns"] + info["base_ns"],
+        end_ns=column["end_ns"] + info["base_ns"],
+        category=pd.Categorical.from_codes(cat, lower.text),
+        external=column["external"],
     )
     remarks += meaning.place_host_work(table, info)
     details = defaultdict(_Args, columns.details)
@@ -475,7 +431,7 @@ def _table(columns: _Columns, info: dict) -> tuple[pd.DataFrame, pd.Categorical,
 
 
 def _by_device(stream: np.ndarray, device: np.ndarray, kernels: np.ndarray, on_device: np.ndarray):
-    """Stream numbers that tell the GPUs of one process apart, and LEDGER rows saying so."""
+    """Return stream numbers that differ between the GPUs of one process, and LEDGER rows."""
     if np.unique(device[kernels & (device >= 0)]).size < 2:
         return stream, []
     known = on_device & (device >= 0) & (device < 2**31)
@@ -483,5 +439,5 @@ def _by_device(stream: np.ndarray, device: np.ndarray, kernels: np.ndarray, on_d
     while scale <= stream[known].max(initial=0) and scale < 10**9:
         scale *= 10
     why = f"taken together as one rank; stream = {scale} x device + stream"
-    remark = _row("streams", f"several GPUs in one process: {why}", 0, kept=True)
+    remark = entry("streams", 0, f"several GPUs in one process: {why}")
     return np.where(known, scale * np.where(known, device, 0) + stream, stream), [remark]

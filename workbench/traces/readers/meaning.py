@@ -1,6 +1,6 @@
 """What the rows of a PyTorch trace mean: work on the host, messages, gradients, iterations.
 
-Each function completes columns of a table that `kineto` has just built and still owns.
+Functions complete columns of a table in place, which `kineto` has just built.
 """
 
 import bisect
@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from .collectives import collective, dtype_bytes
+from .source import entry
 
-NULL = msgspec.Raw(b"null")  # in the place of a shape that was not recorded
+NULL = msgspec.Raw(b"null")  # a shape that was not recorded
 _GRADIENT = "torch::autograd::AccumulateGrad"
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _CALL = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):|^c10d::|^record_param_comms$")
@@ -22,22 +23,22 @@ _WAITING = re.compile(r"wait|synchronize|barrier", re.IGNORECASE)
 
 
 def has_shape(name: str) -> bool:
-    """Whether the shape of such a row's input is a message's or a gradient's size."""
+    """Return whether the input's shape in a row of this name is a message or a gradient."""
     return name == _GRADIENT or _CALL.search(name) is not None
 
 
 def is_needed(name: str) -> bool:
-    """Whether a host row of this name places or describes rows of the device."""
+    """Return whether a host row of this name places or describes device rows."""
     return _STEP.fullmatch(name) is not None or _CALL.search(name) is not None
 
 
 def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
-    """In a run without a GPU the main thread's operators compute and `gloo:` rows communicate."""
+    """Without a GPU, operators of the main thread compute and `gloo:` rows communicate."""
     if table["kind"].isin(["compute", "comm", "memory"]).any():
         return []
     launches_kernels = table["category"].isin(["cuda_runtime", "cuda_driver", "runtime"]).any()
     if info["devices"] or launches_kernels or info["backend"] in ("nccl", "rccl"):
-        return [_remark("device rows", NO_KERNELS) | {"warn": True}]
+        return [entry("device rows", 0, _NO_KERNELS, warn=True)]
     name = table["name"].astype(object)
     host, main = table["kind"] == "host", table["thread"] == _main_thread(table)
     message = name.map(lambda n: bool(_HOST_MESSAGE.search(n))).to_numpy(bool)
@@ -46,22 +47,22 @@ def place_host_work(table: pd.DataFrame, info: dict) -> list[dict]:
     table.loc[host & main & work & ~call, "kind"] = "compute"
     table.loc[message, "kind"] = "comm"
     _pair_with_calls(table, name)
-    return [_remark("device rows", HOST_RUN)] if len(table) else []
+    return [entry("device rows", 0, _HOST_RUN)] if len(table) else []
 
 
-NO_MESSAGES = (
+_NO_MESSAGES = (
     "the host called collectives, but the profiler recorded no communication kernel, "
     "so the time of communication is unknown, not 0"
 )
-NO_KERNELS = "the profiler recorded no GPU kernel, so compute and communication are unknown"
-HOST_RUN = "no GPU in this run: the main thread's operators compute, gloo annotations communicate"
+_NO_KERNELS = "the profiler recorded no GPU kernel, so compute and communication are unknown"
+_HOST_RUN = "no GPU in this run: the main thread's operators compute, gloo annotations communicate"
 
 
 def _pair_with_calls(table: pd.DataFrame, name: pd.Series) -> None:
-    """Give each message on the host, and the call that asked for it, a correlation of their own.
+    """Give each message on the host and its call a common correlation; the profiler has none.
 
-    The profiler gives none here. Calls are served in order, so the k-th call of a collective is the
-    k-th message, as long as there are as many of both.
+    Calls are served in order: the k-th call of a collective is its k-th message, if both are as
+    many.
     """
     ops = name.map(collective)
     asks = name.str.startswith("c10d::") & (table["kind"] == "host")
@@ -77,42 +78,37 @@ def _pair_with_calls(table: pd.DataFrame, name: pd.Series) -> None:
             number += len(calls)
 
 
-def _remark(what: str, why: str) -> dict:
-    return {"what": what, "n_events": 0, "kept": True, "why": why}
-
-
 def _main_thread(table: pd.DataFrame) -> int:
-    """Thread of the iterations, else of the most operators."""
+    """Return the thread of the iterations, or else of the most operators."""
     steps = table.loc[_steps(table), "thread"]
     threads = steps if len(steps) else table.loc[table["kind"] == "host", "thread"]
     return int(threads.mode().iloc[0]) if len(threads) else -1
 
 
 def _steps(table: pd.DataFrame) -> np.ndarray:
-    """Mask of the host rows that span one iteration each."""
+    """Return a mask of the host rows that span one iteration each."""
     categories = table["name"].cat.categories
     steps = [bool(_STEP.fullmatch(name)) for name in categories]
     return (np.array(steps, dtype=bool)[table["name"].cat.codes]) & (table["stream"] == -1)
 
 
 def number_iterations(table: pd.DataFrame, launch: np.ndarray) -> list[dict]:
-    """Set `iteration`: of the step a host row starts in; of its launch for a device row.
+    """Set `iteration`: the step in which a host row starts or a device row was launched.
 
-    `launch` is what `launches` tells.
+    launch : of `launches`
     """
     steps = table[_steps(table)].sort_values("start_ns", kind="stable")
     if steps.empty:
         why = "no ProfilerStep in the file: all of it is one iteration, number 0"
-        return [_remark("iterations", why)] if len(table) else []
+        return [entry("iterations", 0, why)] if len(table) else []
     numbers = steps["name"].astype(object).map(lambda n: int(_STEP.fullmatch(n)[1])).to_numpy()
     once = _once(steps, numbers)
     steps, numbers = steps[once], numbers[once]
     remarks = []
     if len(set(numbers)) < len(numbers):
         numbers = numbers[0] + np.arange(len(numbers))
-        remarks.append(
-            _remark("iterations", "ProfilerStep numbers repeat: counted on from the first")
-        )
+        why = "ProfilerStep numbers repeat: counted on from the first"
+        remarks.append(entry("iterations", 0, why))
     starts, ends = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
     time = table["start_ns"].to_numpy().copy()
     device = (table["stream"] != -1).to_numpy()
@@ -123,14 +119,18 @@ def number_iterations(table: pd.DataFrame, launch: np.ndarray) -> list[dict]:
     table["iteration"] = np.where(inside, numbers[step], -1)
     orphans = int((device & (launch < 0) & table["kind"].ne("annotation")).sum())
     if orphans:
-        rows = "row has" if orphans == 1 else "rows have"
-        why = f"{orphans} device {rows} no recorded launch: put where they start"
-        remarks.append(_remark("iterations", why))
+        remarks.append(entry("iterations", 0, no_launch(orphans)))
     return remarks
 
 
+def no_launch(n: int) -> str:
+    """Return a remark about n device rows without a recorded launch."""
+    rows = "row has" if n == 1 else "rows have"
+    return f"{n} device {rows} no recorded launch: put where they start"
+
+
 def _once(steps: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
-    """Mask of the steps (in order of start) that no earlier one of the same number overlaps.
+    """Return a mask of the steps, by start, that no earlier one of the same number overlaps.
 
     The profiler repeats a step on each thread that it follows.
     """
@@ -144,7 +144,7 @@ def _once(steps: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
 
 
 def launches(table: pd.DataFrame) -> np.ndarray:
-    """Position of the host row that launched each row (same correlation), -1 where none is."""
+    """Return the position of the host row that launched each row (same correlation), or -1."""
     correlation = table["correlation"].to_numpy()
     host = np.flatnonzero((table["stream"].to_numpy() == -1) & (correlation != -1))
     order = host[np.argsort(correlation[host], kind="stable")]
@@ -159,14 +159,14 @@ def launches(table: pd.DataFrame) -> np.ndarray:
 def describe_messages(
     table: pd.DataFrame, details: dict, info: dict, launch: np.ndarray
 ) -> list[dict]:
-    """Set op, group, nbytes and n_workers of comm rows from their arguments, else from their call.
+    """Set op, group, nbytes and n_workers of comm rows from their arguments or their call.
 
-    `details` holds the arguments of some rows by position; so it does for the functions below.
+    details : arguments of some rows by position, here and below
     """
     rows = np.flatnonzero(table["kind"] == "comm")
     if rows.size == 0:
         asked = any(map(_GPU_CALL.search, table["name"].cat.categories))
-        return [_remark("comm rows", NO_MESSAGES) | {"warn": True}] if asked else []
+        return [entry("comm rows", 0, _NO_MESSAGES, warn=True)] if asked else []
     names, code = table["name"].cat.categories.tolist(), table["name"].cat.codes.to_numpy()
     sizes = {str(g.get("pg_name")): g.get("pg_size") for g in info["groups"]}
     only = next(iter(sizes.values())) if len(sizes) == 1 else None
@@ -183,7 +183,7 @@ def describe_messages(
 
 
 def texts(n: int, rows=slice(0), values=()) -> pd.Categorical:
-    """A column of n texts, empty but for the values of some rows; its categories are those used."""
+    """Return a column of n texts, empty except in some rows; its categories are those used."""
     categories = sorted({*values} if len(values) == n else {"", *values})
     codes = np.zeros(n, dtype=np.int32)  # the empty text sorts first
     codes[rows] = pd.Categorical(values, categories=categories).codes
@@ -191,7 +191,7 @@ def texts(n: int, rows=slice(0), values=()) -> pd.Categorical:
 
 
 def _message(own, asked, name: str, asked_name: str, only_group: int | None):
-    """Op, group, bytes, workers of one comm row: its arguments and name, and its host call's."""
+    """Return op, group, bytes and workers of one comm row, from it and its host call."""
     op = collective(_text(own.collective)) or collective(name)
     if not op and asked_name:
         op = collective(_text(asked.collective)) or collective(asked_name)
@@ -209,10 +209,8 @@ def _text(value) -> str:
 
 
 def _group(args) -> str:
-    """A process group's name and members, as far as the profiler recorded them."""
+    """Return the recorded name and members of a process group."""
     parts = (args.group, args.members)
-    if parts == (None, None):  # most often, and soonest said
-        return ""
     return " ".join(str(part) for part in parts if isinstance(part, str | int | list))
 
 
@@ -221,7 +219,7 @@ def _positive(value) -> int | None:
 
 
 def _stated_bytes(args) -> int:
-    """Bytes from the profiler's message fields: the larger side, as nccl-tests counts; else 0."""
+    """Return bytes from the message fields: the larger side, as nccl-tests counts; or 0."""
     size = dtype_bytes(_text(args.dtype))
     if not size:
         return 0
@@ -229,7 +227,7 @@ def _stated_bytes(args) -> int:
 
 
 def _shape_bytes(args) -> int:
-    """Bytes of an operator's first input from its shape and type; 0 when not recorded."""
+    """Return bytes of the first input from its shape and type; 0 if not recorded."""
     if args.dims is NULL:
         return 0
     shape, dtype = _first(args.dims), _first(args.types)
@@ -247,10 +245,10 @@ def _first(raw: msgspec.Raw):
 
 
 def _calls(table: pd.DataFrame, details: dict, rows: np.ndarray, launch: np.ndarray) -> list[int]:
-    """Position of the host call behind each comm row, -1 where none is found.
+    """Return the position of the host call of each comm row, -1 if none is found.
 
-    By External id when the row or its launch carries the call's; else the innermost call with a
-    shape (or without) that was open on the launching thread at the launch.
+    By the External id of the row or its launch; otherwise the innermost call, preferably with a
+    shape, that was open on the launching thread at the launch.
     """
     host = (table["stream"] == -1) & (table["kind"] != "comm")
     is_call = np.array([bool(_CALL.search(n)) for n in table["name"].cat.categories], dtype=bool)
@@ -276,7 +274,7 @@ def _calls(table: pd.DataFrame, details: dict, rows: np.ndarray, launch: np.ndar
 
 
 def _shared_ids(ids: np.ndarray, start: np.ndarray, end: np.ndarray) -> set[int]:
-    """External ids that tell no call: none (-1 or 0), or shared by calls one after another.
+    """Return External ids that identify no call: -1, 0, or shared by successive calls.
 
     Calls are in order of their start. Those open at one time are one call and what it called.
     """
@@ -293,7 +291,7 @@ def _shared_ids(ids: np.ndarray, start: np.ndarray, end: np.ndarray) -> set[int]
 
 
 def size_gradients(table: pd.DataFrame, details: dict) -> None:
-    """Set nbytes of the operators that accumulate a gradient, where shapes were recorded."""
+    """Set nbytes of operators that accumulate a gradient, if shapes were recorded."""
     categories = table["name"].cat.categories
     if _GRADIENT not in categories:
         return

@@ -1,14 +1,14 @@
-"""Chrome traces around MXNet: its own profiler's, ByteScheduler's, and BytePS' of worker or server.
+"""Chrome traces around MXNet: of its profiler, of ByteScheduler, and of BytePS' worker or server.
 
     MXNet          lanes cpu/0, gpu/0 ...: operators compute, KVStore and Horovod ones communicate,
                    copies are memory; other lanes (its API, the user's) are host
-    ByteScheduler  a lane a tensor: PUSH_PULLCOMMUNICATION is comm, PUSH_PULLQUEUE host
-    BytePS worker  a process a tensor: PUSH, PULL, REDUCE and BROADCAST are comm, COPYD2H and
+    ByteScheduler  one lane per tensor: PUSH_PULLCOMMUNICATION is comm, PUSH_PULLQUEUE host
+    BytePS worker  one process per tensor: PUSH, PULL, REDUCE and BROADCAST are comm, COPYD2H and
                    COPYH2D memory, the tensor's total (with its queueing) an annotation
-    BytePS server  a process a tensor: push-9 and pull-9 are worker 9's requests, comm
+    BytePS server  one process per tensor: push-9 and pull-9 are requests of worker 9, comm
 
-All times are the host's, so no row has a stream; `thread` numbers the lanes. None of the four tells
-sizes, workers or its rank. Formats: mxnet/src/profiler/profiler.cc, ByteScheduler's
+All times are those of the host, so no row has a stream; `thread` numbers the lanes. None of the
+four contains sizes, workers or its rank. Formats: mxnet/src/profiler/profiler.cc, ByteScheduler's
 common/profiler.py and BytePS' docs/timeline.md.
 """
 
@@ -37,7 +37,7 @@ _STORE = re.compile(r"KVStore.*?(Push ?Pull|Push|Pull|Reduce|Broadcast)|horovod"
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the file is one of the four."""
+    """Return whether the file is one of the four."""
     if head.lstrip()[:1] not in (b"[", b"{") or b'"schemaVersion"' in head:
         return False
     # ByteScheduler and the server of BytePS write no categories; PyTorch does, in every event.
@@ -46,9 +46,9 @@ def recognises(head: bytes) -> bool:
 
 
 def read(source: Source):
-    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
 
-    Raises ValueError when the file holds no finished interval.
+    Raises ValueError if the file contains no finished interval.
     """
     spans = chrome.Intervals()
     stream, lost = chrome.events(source)
@@ -67,31 +67,23 @@ def read(source: Source):
         meanings[name, lane] = _meaning(spans.names.text[name], label, tid, has_gpu)
     names = np.array(spans.names.text, dtype=object)
     kinds, ops = zip(*(meanings[pair] for pair in pairs), strict=True)
-    made = chrome.table(
-        None,
-        keep.size,
-        thread=column["lane"],
-        kind=list(kinds),
-        op=list(ops),
-        name=names[column["name"]],
-        start_ns=column["start"],
-        end_ns=column["end"],
-    )
-    notes = [*lost, chrome.note_row("the file has no iterations: all of it is iteration 0")]
+    columns = {"thread": column["lane"], "kind": list(kinds), "op": list(ops)}
+    columns |= {"name": names[column["name"]], "start_ns": column["start"], "end_ns": column["end"]}
+    notes = [*lost, "the file has no iterations: all of it is iteration 0"]
     if "compute" not in kinds:
-        notes.append(chrome.note_row("no row of compute: this file records communication only"))
-    made, ledger = chrome.ledger(source, None, made, spans.dropped, notes)
+        notes.append("no row of compute: this file records communication only")
+    made, ledger = chrome.finish(source, None, columns, spans.dropped, notes)
     return made, chrome.info(), ledger
 
 
 def _has_gpu(spans: chrome.Intervals, lanes: np.ndarray) -> bool:
-    """Whether something ran in a lane of a GPU: MXNet names lanes for more GPUs than there are."""
+    """Return whether anything ran in a lane of a GPU: MXNet also names lanes of absent GPUs."""
     labels = (spans.labels.get(spans.lanes.text[lane][0], "") for lane in np.unique(lanes))
     return any(label.startswith("gpu/") for label in labels)
 
 
 def _meaning(name: str, label: str, tid, has_gpu: bool) -> tuple[str, str]:
-    """Kind and op of the intervals of a name in a process."""
+    """Return kind and op of the intervals of this name in a process."""
     if found := _SCHEDULER.fullmatch(name):
         return ("comm", _op(found[1])) if found[2] == "COMMUNICATION" else ("host", "")
     if found := _REQUEST.fullmatch(name):
@@ -118,5 +110,5 @@ def _stage(name: str, tid) -> tuple[str, str]:
 
 
 def _op(asked: str) -> str:
-    """`ALLREDUCE` -> all_reduce; what is a parameter server's own keeps its name: push_pull."""
+    """Convert `ALLREDUCE` to all_reduce; operations of a parameter server keep their names."""
     return collective(asked) or re.sub(r"push_?pull", "push_pull", asked.lower().strip("_"))

@@ -1,8 +1,8 @@
 """JSON lines of an NCCL profiler plug-in: messages as NCCL sees them, all ranks of a process.
 
-A message's own line (`ncclProfileColl`, `ncclProfileP2p`) times only the host that queues it. When
-it ran is told by the kernel that the plug-in took from CUPTI, else by the GPU timers of the
-message's channels (`ncclProfileKernelCh`). Times are us on the host's clock, kept as integer ns.
+The line of a message (`ncclProfileColl`, `ncclProfileP2p`) times only the host that queues it. When
+it ran follows from the kernel that the plug-in got from CUPTI, or else from the GPU timers of its
+channels (`ncclProfileKernelCh`). Times are us on the host's clock, kept as integer ns.
 """
 
 from bisect import bisect_right
@@ -16,8 +16,10 @@ from typing import Annotated, Any
 import msgspec
 import pandas as pd
 
+from . import chrome
 from .collectives import collective, dtype_bytes, is_communication
-from .source import Source
+from .salvage import decoded
+from .source import Source, entry
 
 _MESSAGES = ("ncclProfileColl", "ncclProfileP2p")
 _CALLS = ("ncclProfileCollApi", "ncclProfileP2pApi", "ncclProfileGroupApi")
@@ -26,10 +28,6 @@ _RECORDS = {"event", "state", "cuptiActivity"}
 _PER_RANK = ("all_gather", "reduce_scatter", "all_to_all")  # NCCL counts one worker's part of them
 _LARGEST_LINE = 2**20  # bytes; a record has some hundred
 _INT64_US = 9 * 10**15  # int64 ns end here
-_COLUMNS = ("rank", "stream", "thread", "kind", "op", "name", "nbytes", "group", "n_workers")
-_COLUMNS += ("correlation", "start_ns", "end_ns")
-
-
 _Number = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
@@ -57,7 +55,7 @@ class _Line(msgspec.Struct):
 
 
 class _Any(msgspec.Struct):
-    """What tells such a line from others."""
+    """The fields by which such a line is recognised."""
 
     record: Any = msgspec.field(name="recordType", default=None)
     type: Any = None
@@ -65,11 +63,9 @@ class _Any(msgspec.Struct):
 
 
 def recognises(head: bytes) -> bool:
-    """Whether one of the first lines is a record of an NCCL profiler (or of NCCL's inspector)."""
+    """Return whether one of the first lines is a record of an NCCL profiler or inspector."""
     for line in head.split(b"\n", 5)[:5]:
-        try:
-            found = msgspec.json.decode(line, type=_Any)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        if (found := decoded(line, _Any)) is None:
             continue
         profiler = str(found.type).startswith(("ncclProfile", "ProfilerLifecycle"))
         if profiler or str(found.record) in _RECORDS or isinstance(found.performance, dict):
@@ -78,11 +74,11 @@ def recognises(head: bytes) -> bool:
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
 
-    comm rows are kernels with the messages they carry (bytes added), else messages by their
+    comm rows are kernels with the messages they carry (bytes added), or else messages by their
     channels; host rows are the API calls and launches. The rank is that within the communicator.
-    Raises ValueError when no line tells when a message ran.
+    Raises ValueError if no line times a message on the GPU.
     """
     record = _Record()
     for number, line in enumerate(_lines(source.chunks()), start=1):
@@ -91,10 +87,9 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     if not rows:
         found = ", ".join(f"{n} {what}" for (what, *_), n in record.ledger.most_common(6))
         raise ValueError(
-            f"{source.file}: no message whose time on the GPU is known. Expected lines with "
-            f"type KERNEL or {_CHANNEL}; found {found or 'none'}. Record again with the events of "
-            "kernels and channels on (NCCL_PROFILE_EVENT_MASK=4095). NCCL's inspector (coll_perf) "
-            "writes durations without starts, which are no trace"
+            f"{source.file}: no message with a known time on the GPU: expected lines of type KERNEL"
+            f" or {_CHANNEL}, found {found or 'none'}. Record again with NCCL_PROFILE_EVENT_MASK="
+            "4095; NCCL's inspector (coll_perf) writes durations without starts"
         )
     if source.keep == "kernels":
         record.give_up_host()
@@ -103,7 +98,7 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines; of one that is longer than any record only the head, which does not decode."""
+    """Yield the lines; of a line longer than any record only the head, which does not decode."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -115,7 +110,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass
 class _Message:
-    """A collective or a send: what it moves, and what its channels tell of when."""
+    """A collective or a send: what it moves, and when its channels ran."""
 
     rank: int | None
     op: str
@@ -128,7 +123,7 @@ class _Message:
 
 @dataclass
 class _Record:
-    """The lines read so far, by what they are for. Addresses are used again, so order counts."""
+    """The lines read so far, by their use. Addresses are used again, so order counts."""
 
     messages: list[_Message] = field(default_factory=list)
     launches: dict[int, tuple] = field(default_factory=dict)  # number -> rank and start
@@ -137,7 +132,7 @@ class _Record:
     workers: dict = field(default_factory=dict)  # communicator -> number of ranks
     ledger: Counter = field(default_factory=Counter)
     broken: list[int] = field(default_factory=list)
-    lags: dict = field(default_factory=dict)  # rank -> host's clock less GPU's, ns, at the least
+    lags: dict = field(default_factory=dict)  # rank -> least host's clock less GPU's, ns
     _open: dict[str, _Message] = field(default_factory=dict)
     _stopped: dict[str, int] = field(default_factory=dict)
     _numbers: dict[tuple, int] = field(default_factory=dict)
@@ -147,9 +142,7 @@ class _Record:
         if not text.strip():
             return
         self.n_lines = number
-        try:
-            line = msgspec.json.decode(text, type=_Line)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        if (line := decoded(text, _Line)) is None:
             self.broken.append(number)
             return
         if line.name == "KernelChStop" and line.timer is not None:
@@ -189,7 +182,7 @@ class _Record:
         self.ledger[line.type or line.record or "line", False, why] += 1
 
     def _number(self, line: _Line) -> int:
-        """The launch's number, told apart between processes; -1 for none."""
+        """Return the number of the launch, unique across processes; -1 for none."""
         if line.launch < 0:
             return -1
         return self._numbers.setdefault((line.start.pid, line.launch), len(self._numbers))
@@ -221,10 +214,10 @@ class _Record:
             self.lags[message.rank] = min(lag, self.lags.get(message.rank, lag))
 
     def device_rows(self) -> list[dict]:
-        """Rows of kernels, or of messages where the file holds no kernel of a collective."""
+        """Return rows of kernels, or of messages if the file has no kernel of a collective."""
         rows = [self._kernel_row(*kernel) for kernel in self.kernels]
         if any(row["kind"] == "comm" for row in rows):
-            why = "tells what a kernel carries: in the kernel's row"
+            why = "carried by a kernel: in the kernel's row"
             self.ledger["message", False, why] += len(self.messages)
             return rows
         timed = [message for message in self.messages if message.seen]
@@ -250,7 +243,7 @@ class _Record:
 
     @cached_property
     def _carried(self) -> dict[int, tuple]:
-        """Launch's number -> its rank and its messages, which NCCL reports right after it."""
+        """Return launch's number -> rank and messages, which NCCL reports right after it."""
         order = defaultdict(list)
         for number, (rank, start) in sorted(self.launches.items(), key=lambda item: item[1][1]):
             order[rank].append((start, number))
@@ -263,7 +256,7 @@ class _Record:
         return found
 
     def _moves(self, messages: list[_Message]) -> dict:
-        """Bytes and group of the messages that one kernel carries, where they are of one kind."""
+        """Return bytes and group of the messages in one kernel, if they are of one kind."""
         communicators = {message.communicator for message in messages}
         sizes = [message.nbytes for message in messages]
         one = communicators.pop() if len(communicators) == 1 else None
@@ -290,35 +283,25 @@ class _Record:
 
     def info(self, table: pd.DataFrame) -> dict:
         ranks = sorted(int(rank) for rank in table["rank"].dropna().unique())
-        return {
-            "rank": ranks[0] if len(ranks) == 1 else None,
-            "ranks": ranks if len(ranks) > 1 else [],
-            "world_size": max(self.workers.values(), default=None),
-            "backend": "nccl",
-            "devices": [],
-            "groups": [{"pg_name": str(c), "pg_size": n} for c, n in self.workers.items()],
-            "base_ns": 0,
-        }
+        groups = [{"pg_name": str(c), "pg_size": n} for c, n in self.workers.items()]
+        size = max(self.workers.values(), default=None)
+        return chrome.info(ranks=ranks, world_size=size, backend="nccl", groups=groups)
 
     def rows(self, file: str) -> list[dict]:
-        """The LEDGER rows."""
-        rows = [
-            {"what": what, "n_events": n, "kept": kept, "why": why}
-            for (what, kept, why), n in self.ledger.items()
-            if n
-        ]
+        """Return the LEDGER rows."""
+        found = self.ledger.items()
+        rows = [entry(what, n, why, kept=kept) for (what, kept, why), n in found if n]
         notes = ["no iterations in the file: all of it is one iteration, number 0"]
         if len(set(self.workers.values())) > 1:
             notes.append("communicators of several sizes: rank is that within the communicator")
-        rows += [{"what": "note", "n_events": 0, "kept": True, "why": why} for why in notes]
+        rows += [entry("note", 0, why) for why in notes]
         if self.broken[-1:] == [self.n_lines]:
             why = f"the file is cut: its last line, {self.broken.pop()}, is not whole"
-            rows.append({"what": "line", "n_events": 1, "kept": False, "why": why, "warn": True})
+            rows.append(entry("line", 1, why, kept=False, warn=True))
         if self.broken:
             first = ", ".join(map(str, self.broken[:5]))
             why = f"not a JSON record of a profiler: line {first}"
-            row = {"what": "line", "n_events": len(self.broken), "kept": False, "why": why}
-            rows.append(row | {"warn": True})
+            rows.append(entry("line", len(self.broken), why, kept=False, warn=True))
         return [{"file": file, "rank": None} | row for row in rows]
 
 
@@ -329,7 +312,7 @@ def _ns(moment: _Moment | None) -> int | None:
 
 
 def _stream(value) -> int:
-    """A stream's number, which may be written in hexadecimal; 0 when unknown."""
+    """Return the number of a stream, which may be hexadecimal; 0 if unknown."""
     try:
         number = int(value, 0) if isinstance(value, str) else int(value)
     except (TypeError, ValueError, OverflowError):
@@ -339,9 +322,7 @@ def _stream(value) -> int:
 
 def _table(rows: list[dict]) -> pd.DataFrame:
     empty = dict.fromkeys(["rank", "nbytes", "n_workers"]) | {"op": "", "group": ""}
-    table = pd.DataFrame([empty | row for row in rows], columns=list(_COLUMNS))
-    whole = dict.fromkeys(["rank", "nbytes", "n_workers"], "Int64")
-    whole |= dict.fromkeys(["stream", "thread", "correlation", "start_ns", "end_ns"], "int64")
-    whole |= dict.fromkeys(["kind", "op", "name", "group"], "category")
-    table = table.astype(whole).assign(iteration=0)
+    columns = {c: [(empty | row)[c] for row in rows] for c in empty | rows[0]}
+    whole = {c: pd.array(columns[c], dtype="Int64") for c in ("rank", "nbytes", "n_workers")}
+    table = chrome.table(None, len(rows), **columns | whole)
     return table.sort_values("start_ns", kind="stable", ignore_index=True)

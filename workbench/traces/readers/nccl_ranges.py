@@ -1,9 +1,9 @@
-"""What NCCL's own NVTX ranges tell in an export of Nsight Systems: sizes, communicators, ranks.
+"""NCCL's NVTX ranges in an export of Nsight Systems: sizes, communicators, ranks.
 
 Each range has a payload whose fields NVTX_PAYLOAD_SCHEMA_ENTRIES describes (in NCCL's source:
 nvtx_payload_schemas.h). `nsys export --include-blobs=true` keeps it in NVTX_EVENTS.binaryData: a
 header of 32 bytes (domain, schema, bytes of the payload and of the whole), then the fields.
-`--dynamic-tables=all` writes a table a schema instead (Nsight Systems 2026.4, SQLite schema 3.28).
+`--dynamic-tables=all` writes one table per schema (Nsight Systems 2026.4, SQLite schema 3.28).
 """
 
 import re
@@ -32,7 +32,7 @@ _OF_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 def calls(db, tables: dict[str, set]) -> list[dict]:
-    """NCCL's ranges in order of start: name, process, thread, start, end (ns) and known _FIELDS."""
+    """Return NCCL's ranges by start: name, process, thread, start, end (ns) and known _FIELDS."""
     schemas, fields = _schemas(db, tables), _fields(db, tables)
     has_strings, found = {"id", "value"} <= tables.get("StringIds", set()), []
     for table, columns in tables.items():
@@ -43,7 +43,7 @@ def calls(db, tables: dict[str, set]) -> list[dict]:
 
 
 def _schemas(db, tables: dict[str, set]) -> dict[tuple, list[tuple]]:
-    """(domain, schema) -> (name here, offset, format) of its fields of interest."""
+    """Return (domain, schema) -> (name here, offset, format) of its fields of interest."""
     needed = {"domainId", "schemaId", "name", "type", "offset"}
     if not needed <= tables.get("NVTX_PAYLOAD_SCHEMA_ENTRIES", set()):
         return {}
@@ -58,21 +58,21 @@ def _schemas(db, tables: dict[str, set]) -> dict[tuple, list[tuple]]:
 
 
 def _fields(db, tables: dict[str, set]) -> dict[int, dict]:
-    """eventId -> its fields, from the tables of payloads that some exports have."""
+    """Return eventId -> its fields, from the tables of payloads that some exports have."""
     names, found = {}, {}
     if {"originalName", "sanitizedName"} <= tables.get("NVTX_EXPORT_TRANSLATION", set()):
         names = dict(db.execute("SELECT sanitizedName, originalName FROM NVTX_EXPORT_TRANSLATION"))
     for table, columns in tables.items():
         here = {c: _FIELDS[said] for c in columns if (said := names.get(c, c)) in _FIELDS}
         if re.fullmatch(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_[\d_]+", table) and "eventId" in columns:
-            wanted = ", ".join(_quoted(column) for column in ["eventId", *here])
-            for event, *values in db.execute(f"SELECT {wanted} FROM {_quoted(table)}"):
+            wanted = ", ".join(quoted(column) for column in ["eventId", *here])
+            for event, *values in db.execute(f"SELECT {wanted} FROM {quoted(table)}"):
                 found[event] = _sound(dict(zip(here.values(), values, strict=True)))
     return found
 
 
 def _sound(fields: dict) -> dict:
-    """The fields whose values can be."""
+    """Return the fields with possible values."""
     return {
         name: value
         for name, value in fields.items()
@@ -80,19 +80,19 @@ def _sound(fields: dict) -> dict:
     }
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _calls(db, table: str, columns: set, has_strings: bool) -> Iterator[tuple]:
-    """eventId, payload, and what the row itself tells, of NCCL's ranges."""
+    """Yield eventId, payload and the other fields of NCCL's ranges."""
     join = has_strings and "textId" in columns
     names = ['e."text"'] * ("text" in columns) + ["s.value"] * join + ["NULL"]
     name = f"COALESCE({', '.join([*names, 'NULL'])})"
     more = [f'e."{c}"' if c in columns else "NULL" for c in ("eventId", "binaryData")]
     rows = db.execute(
         f"""SELECT {name}, e."globalTid", e."start", e."end", {", ".join(more)}
-        FROM {_quoted(table)} e {'LEFT JOIN StringIds s ON s.id = e."textId"' * join}
+        FROM {quoted(table)} e {'LEFT JOIN StringIds s ON s.id = e."textId"' * join}
         WHERE {name} GLOB 'nccl[A-Z]*' AND typeof(e."globalTid") = 'integer'
         AND typeof(e."start") = 'integer' AND typeof(e."end") = 'integer'"""
     )
@@ -102,7 +102,7 @@ def _calls(db, table: str, columns: set, has_strings: bool) -> Iterator[tuple]:
 
 
 def _decoded(data, schemas: dict) -> dict:
-    """The fields of a payload; none unless its header agrees with its length and a schema."""
+    """Return the fields of a payload, if its header agrees with its length and a schema."""
     if not isinstance(data, bytes) or len(data) < _HEADER.size:
         return {}
     domain, schema, size, whole = _HEADER.unpack_from(data)
@@ -116,7 +116,7 @@ def _decoded(data, schemas: dict) -> dict:
 
 
 def ranks(found: list[dict]) -> dict[tuple, tuple[int, int]]:
-    """(process, device) -> rank and number of ranks, in the largest communicator made."""
+    """Return (process, device) -> rank and number of ranks in the largest communicator."""
     worlds: dict = {}
     for call in found:
         if {"n_ranks", "rank", "device"} <= call.keys() and call["rank"] < call["n_ranks"]:
@@ -131,10 +131,10 @@ def ranks(found: list[dict]) -> dict[tuple, tuple[int, int]]:
 
 
 def kernel_messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
-    """Op, bytes and workers of kernels launched (process, thread, time in ns), {} when unknown.
+    """Return op, bytes and workers of kernels launched (process, thread, time in ns), or {}.
 
-    A kernel is launched within its call, or within the end of the group of calls it is in. A
-    kernel that carries a whole group has the sum of its sizes, if all are of one collective.
+    A kernel is launched within its call, or within the end of the group of its calls. A kernel
+    that carries a whole group has the sum of its sizes, if all are of one collective.
     """
     sizes = {call["comm"]: call["n_ranks"] for call in found if {"comm", "n_ranks"} <= call.keys()}
     told: list[dict] = [{} for _ in range(len(launched))]
@@ -155,7 +155,7 @@ def kernel_messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
 
 
 def _windows(mine: list[dict]) -> Iterator[tuple[dict, list[dict]]]:
-    """Of one thread: each range in which kernels are launched, and the calls they carry."""
+    """Yield each range of one thread in which kernels are launched, and the calls they carry."""
     depth, waiting = 0, []
     for call in mine:
         if call["name"] == "ncclGroupStart":
@@ -172,7 +172,7 @@ def _windows(mine: list[dict]) -> Iterator[tuple[dict, list[dict]]]:
 
 
 def _message(carried: list[dict], sizes: dict) -> dict:
-    """What a kernel that carries these calls moves."""
+    """Return what a kernel that carries these calls moves."""
     ops = {collective(call["name"]) for call in carried}
     comms = {call.get("comm") for call in carried}
     if len(ops) != 1 or len(comms) != 1:

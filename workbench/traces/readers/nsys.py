@@ -1,10 +1,10 @@
 """Exports of Nsight Systems (`nsys export --type sqlite`): SQLite -> EVENTS of the GPUs in it.
 
 The schema differs between versions, so tables and columns are looked up, never assumed. Times are
-ns; they are put on the wall clock where the file tells when the capture began. Sizes of messages
-are told by NCCL's own ranges, where their payloads were exported. An export may hold several GPUs:
-the rank is what NCCL's ranges or the launcher tell, else the number of the device, or that of the
-process where each process sees one device of the same number.
+ns, on the wall clock if the file says when the capture began. Sizes of messages come from NCCL's
+ranges, if their payloads were exported. An export may contain several GPUs: the rank is that of
+NCCL's ranges or of the launcher, otherwise the number of the device, or the order of the process
+if each process sees one device of the same number.
 """
 
 import re
@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from . import meaning, nccl_ranges
+from . import chrome, meaning, nccl_ranges
 from .collectives import collective, is_communication
-from .source import Source
+from .nccl_ranges import quoted
+from .source import Source, entry
 
 _MAGIC = b"SQLite format 3\0"
 _KERNELS = r"CUPTI_ACTIVITY_KIND_KERNEL"
@@ -33,7 +34,7 @@ _READ = (
 _VERSION = r"(?:_V?\d+)?"  # newer schemas may number a table
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
 _NOT_READ = {
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "waiting for the device is no work",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "waiting for the device is not work",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "CUDA graphs recorded whole, so their kernels are missing: "
     "record with --cuda-graph-trace=node",
 }
@@ -42,40 +43,49 @@ _STEP = re.compile(
     r"\D{0,3}(\d{1,18})?(?:\s*/\s*\d+)?(?:,.*)?",
     re.IGNORECASE,
 )
-_LONGEST = 2**24  # bytes of a value: names are shorter, and a longer one may be made to fill memory
+_LONGEST = 2**24  # bytes of a value; names are shorter
 _ROWS = 2**16  # fetched at a time
-_DEEPEST = 8  # calls of collectives that may lie in one another
+_DEEPEST = 8  # nested calls of collectives
 _INTEGERS = ("start_ns", "end_ns", "device", "stream", "correlation", "process", "thread")
-_CALL = re.compile(r"(?:nccl|rccl|c10d::)", re.IGNORECASE)  # ranges of PyTorch and of NCCL itself
+_CALL = re.compile(r"(?:nccl|rccl|c10d::)", re.IGNORECASE)  # ranges of PyTorch and of NCCL
+# Rank and number of ranks in the environment of the process that nsys started, the surest first.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", ""),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+_NUMBER = re.compile(r"\d{1,7}")
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the file is an SQLite database."""
+    """Return whether the file is an SQLite database."""
     return head.startswith(_MAGIC)
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
 
-    One lane: rank <NA>; several: `info["ranks"]` lists them. Correlations are unique in the file.
-    Iterations are the NVTX ranges named step, iteration or ProfilerStep, the outermost of each
-    process. nbytes and n_workers are <NA> unless exported with --include-blobs=true.
-    Raises ValueError for a damaged file, and for one without CUDA kernels.
+    `info["ranks"]` lists several ranks. Correlations are unique in the file. Iterations are the
+    NVTX ranges named step, iteration or ProfilerStep, the outermost of each process. nbytes and
+    n_workers are <NA> unless exported with --include-blobs=true.
+    Raises ValueError for a damaged file and for one without CUDA kernels.
     """
     try:
         with _on_disk(source) as path, closing(_connect(path)) as db:
             return _read(db, source)
-    # sqlite3 does not always manage to decode the words of its own error
+    # sqlite3 cannot always decode the text of its error
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{source.file}: expected an SQLite export of Nsight Systems, but the database is "
-            f"damaged ({error}). Export it again: nsys export --type sqlite"
-        ) from None
+        why = f"expected an export of Nsight Systems, got a damaged database ({error})"
+        do = "Export it again: nsys export --type sqlite"
+        raise ValueError(f"{source.file}: {why}. {do}") from None
 
 
 @contextmanager
 def _on_disk(source: Source):
-    """The path of the database itself: unpacked to a temporary file when it lies packed."""
+    """Yield the path of the database, unpacked to a temporary file if necessary."""
     with source.path.open("rb") as stream:
         plain = stream.read(len(_MAGIC)) == _MAGIC
     if plain and source.file == str(source.path):
@@ -89,7 +99,7 @@ def _on_disk(source: Source):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open for reading only; nothing in the file may run code or fill the memory."""
+    """Open for reading only, so that nothing in the file can run code or fill the memory."""
     db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     db.text_factory = lambda data: data.decode(errors="replace")
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
@@ -113,13 +123,16 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     table, base_ns = _joined(parts), _base(db, tables)
     table = table.assign(start_ns=table["start_ns"] + base_ns, end_ns=table["end_ns"] + base_ns)
     calls, said = nccl_ranges.calls(db, tables), launcher(db, tables)
-    told = ranks_of(table, nccl_ranges.ranks(calls), said)
-    _set_ranks(table, told[0])
+    rank, n_ranks, why = ranks_of(table, nccl_ranges.ranks(calls), said)
+    _set_ranks(table, rank)
     _set_ops(table)
-    remarks = [told[2]] * bool(told[2]) + _set_sizes(table, calls, base_ns)
+    remarks = [why] * bool(why) + _set_sizes(table, calls, base_ns)
     remarks += _number_iterations(table)
-    info = _info(db, tables, table, told, base_ns) | {"host": said["host"]}
-    ledger += [{"what": "note", "n_events": 0, "kept": True, "why": why} for why in remarks]
+    about = {"world_size": n_ranks, "base_ns": base_ns, "host": said["host"]}
+    about["backend"] = "nccl" if (table["kind"] == "comm").any() else None
+    ranks = sorted(int(each) for each in rank.dropna().unique())
+    info = chrome.info(ranks=ranks, **about, **_export(db, tables, meta))
+    ledger += [entry("note", 0, why) for why in remarks]
     if source.keep == "kernels":
         table, ledger = _only_kernels(table, ledger)
     table = table.drop(columns=["device", "process"]).reset_index(drop=True)
@@ -128,20 +141,16 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
 
 
 def _tables(db) -> dict[str, set]:
-    """The columns of each ordinary table. Views and virtual tables may compute anything."""
+    """Return the columns of each ordinary table; views and virtual tables may run code."""
     rows = db.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
     )
     names = [name for (name,) in rows]
-    return {n: {c[1] for c in db.execute(f"PRAGMA table_info({_quoted(n)})")} for n in names}
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return {n: {c[1] for c in db.execute(f"PRAGMA table_info({quoted(n)})")} for n in names}
 
 
 def _said(db, tables: dict) -> dict:
-    """What the export says of itself: its versions and how it was made."""
+    """Return what the export says about itself: its versions and how it was made."""
     if not {"name", "value"} <= tables.get("META_DATA_EXPORT", set()):
         return {}
     return dict(db.execute("SELECT name, value FROM META_DATA_EXPORT"))
@@ -150,18 +159,18 @@ def _said(db, tables: dict) -> dict:
 def _no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]) -> str:
     if "StringIds" not in tables and not meta:
         found = ", ".join(list(tables)[:6]) or "no table"
-        return f"{file}: a database, but no export of Nsight Systems (nsys): it holds {found}"
+        return f"{file}: a database, but not an export of Nsight Systems (nsys): found {found}"
     version = meta.get("EXPORT_SCHEMA_VERSION", "unknown")
     held = ", ".join(f"{row['what']} ({row['n_events']})" for row in ledger if row["n_events"])
     return (
-        f"{file}: this export holds no CUDA kernels (captured without -t cuda). "
-        f"EXPORT_SCHEMA_VERSION {version}; events found: {held or 'none'}. Record again with "
-        "nsys profile -t cuda,nvtx --cuda-graph-trace=node, then nsys export --type sqlite"
+        f"{file}: no CUDA kernels (captured without -t cuda), found {held or 'no events'}; "
+        f"EXPORT_SCHEMA_VERSION {version}. Record again with nsys profile -t cuda,nvtx "
+        "--cuda-graph-trace=node, then nsys export --type sqlite"
     )
 
 
 def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
-    """The rows of one table that have a start and an end, ns."""
+    """Return the rows of one table that have a start and an end, in ns."""
     _, kind, naming = how
     naming = [c for c in naming if c in columns]
     keys, numbers = {}, []
@@ -188,25 +197,25 @@ def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
 
 
 def _query(table: str, columns: set, naming: list[str]) -> str:
-    """Rows as `_INTEGERS` and a name. A global id holds the process above the thread's 24 bits."""
+    """Return SQL for `_INTEGERS` and a name; a global id is the process, then 24 bits of thread."""
     pid = "globalPid" if "globalPid" in columns else "globalTid"
     whole = [_whole(columns, column) for column in ("deviceId", "streamId", "correlationId")]
     whole += [_whole(columns, pid, 0, ">> 24"), _whole(columns, "globalTid", 0, "& 16777215")]
-    name = ", ".join([_quoted(column) for column in naming] + ["''", "''"])
+    name = ", ".join([quoted(column) for column in naming] + ["''", "''"])
     return f"""SELECT "start", "end", {", ".join(whole)}, COALESCE({name})
-        FROM {_quoted(table)} WHERE typeof("start") = 'integer' AND typeof("end") = 'integer'
+        FROM {quoted(table)} WHERE typeof("start") = 'integer' AND typeof("end") = 'integer'
         AND "start" BETWEEN -{2**61} AND "end" AND "end" <= {2**61}"""
 
 
 def _whole(columns: set, column: str, default: int = -1, then: str = "") -> str:
-    """SQL of a column's integer, or the default where it is missing."""
+    """Return SQL for an integer column, or its default if missing."""
     if column not in columns:
         return str(default)
-    return f"IFNULL(CAST({_quoted(column)} AS INTEGER) {then}, {default})"
+    return f"IFNULL(CAST({quoted(column)} AS INTEGER) {then}, {default})"
 
 
 def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
-    """Names in words: text stays, a number is looked up among the file's strings."""
+    """Return names: text stays, a number is looked up in the strings of the file."""
     if kind == "memory":
         return [f"Memcpy {_COPIES.get(key, key)}" if naming else "Memset" for key in keys]
     wanted, found = [key for key in keys if isinstance(key, int)], {}
@@ -214,29 +223,27 @@ def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
         for at in range(0, len(wanted), 500):
             some = wanted[at : at + 500]
             marks = ",".join("?" * len(some))
-            found |= dict(
-                db.execute(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", some)
-            )
+            query = f"SELECT id, value FROM StringIds WHERE id IN ({marks})"
+            found |= dict(db.execute(query, some))
     names = [found.get(key, f"string {key}") if isinstance(key, int) else key for key in keys]
     return [str(name) for name in names]
 
 
 def _count(db, table: str, part: pd.DataFrame | None) -> list[dict]:
-    """LEDGER rows of a table's rows, those read and those not."""
-    (total,) = db.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()
+    """Return LEDGER rows: how many rows of a table were read, and how many not."""
+    (total,) = db.execute(f"SELECT COUNT(*) FROM {quoted(table)}").fetchone()
     read = 0 if part is None else len(part)
     why = next((w for name, w in _NOT_READ.items() if table.startswith(name)), "")
-    why = why or "tells of no work on the device, call or range"
+    why = why or "not work on the device, a call or a range"
     if any(re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE) for h in _READ):
         why = "a mark, or without a usable start and end"
-    rows = [{"what": table, "n_events": read, "kept": True, "why": ""}]
-    left = {"what": table, "n_events": total - read, "kept": False, "why": why}
-    left["warn"] = total > read and ("GRAPH_TRACE" in table or "KIND_KERNEL" in table)
-    return [row for row in [*rows, left] if row["n_events"]]
+    warn = total > read and ("GRAPH_TRACE" in table or "KIND_KERNEL" in table)
+    rows = [entry(table, read), entry(table, total - read, why, kept=False, warn=warn)]
+    return [row for row in rows if row["n_events"]]
 
 
 def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """All rows, by start; processes are told apart only where every device table tells them."""
+    """Return all rows by start; processes differ only if every device table has them."""
     names = pd.api.types.union_categoricals([part["name"] for part in parts])
     table = pd.concat([part.drop(columns="name") for part in parts], ignore_index=True)
     table["name"] = names
@@ -253,7 +260,7 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _set_ranks(table: pd.DataFrame, rank: pd.Series) -> None:
-    """Set `rank` of device rows, and of the host rows that are surely of one of them."""
+    """Set `rank` of device rows, and of host rows that certainly belong to one rank."""
     known = rank.dropna().unique()
     if len(known) == 1 and not rank.isna().any():
         table["rank"] = pd.array([known[0]] * len(table), dtype="Int64")
@@ -268,7 +275,7 @@ def _set_ranks(table: pd.DataFrame, rank: pd.Series) -> None:
 
 
 def _set_ops(table: pd.DataFrame) -> None:
-    """Set `op` of comm rows from the kernel's name, else from the call that launched it.
+    """Set `op` of comm rows from the kernel's name, or else from the call that launched it.
 
     The call is the innermost range of a collective open on the launching thread at the launch.
     """
@@ -297,9 +304,9 @@ def _set_ops(table: pd.DataFrame) -> None:
 
 
 def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str]:
-    """Set `nbytes` and `n_workers` of comm rows, and an unknown `op`, from NCCL's own ranges."""
+    """Set `nbytes` and `n_workers` of comm rows, and an unknown `op`, from NCCL's ranges."""
     if not any("nbytes" in call for call in calls):
-        why = "sizes of messages were not exported: nsys export --include-blobs=true tells them"
+        why = "sizes of messages were not exported: use nsys export --include-blobs=true"
         return [why] if calls else []
     launch = meaning.launches(table)
     rows = np.flatnonzero((table["kind"] == "comm").to_numpy() & (launch >= 0))
@@ -324,7 +331,7 @@ def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str
 
 
 def _number_iterations(table: pd.DataFrame) -> list[str]:
-    """Set `iteration` from the ranges that name one: of a device row, by when it was launched."""
+    """Set `iteration` from the ranges that name one; of a device row, by its launch."""
     known = {n: found for n in table["name"].cat.categories if (found := _STEP.fullmatch(n))}
     is_step = table["name"].isin(list(known))
     steps = table[is_step & (table["kind"] == "annotation") & (table["end_ns"] > table["start_ns"])]
@@ -336,25 +343,24 @@ def _number_iterations(table: pd.DataFrame) -> list[str]:
     iteration, remarks = np.full(len(table), -1), []
     for worker, mine in steps.groupby("process"):
         before = mine["end_ns"].cummax().shift(fill_value=np.iinfo(np.int64).min)
-        mine = mine[mine["start_ns"] >= before]  # a step inside a step is no iteration
+        mine = mine[mine["start_ns"] >= before]  # a step inside a step is not an iteration
         said = [known[name][1] for name in mine["name"]]
         numbers = np.array([-1 if n is None else int(n) for n in said])
         if len(set(said)) < len(said) or None in said:
             numbers = max(numbers[0], 0) + np.arange(len(said))
-            remarks.append("iterations without a number of their own: counted in order")
+            remarks.append("iterations without distinct numbers: counted in order")
         step = np.searchsorted(mine["start_ns"], time, side="right") - 1
         inside = (process == worker) & (step >= 0) & (time < mine["end_ns"].to_numpy()[step])
         iteration[inside] = numbers[step[inside]]
     table["iteration"] = iteration
     orphans = int(((table["stream"] >= 0) & (launch < 0)).sum())
     if orphans:
-        rows = "row has" if orphans == 1 else "rows have"
-        remarks.append(f"{orphans} device {rows} no recorded launch: put where they start")
+        remarks.append(meaning.no_launch(orphans))
     return list(dict.fromkeys(remarks))
 
 
 def _base(db, tables: dict) -> int:
-    """ns from the events' zero to the epoch; 0 when the file does not tell when it began."""
+    """Return ns from the epoch to the zero of the events; 0 if the file does not say."""
     began = _first(db, tables, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     zero = _first(db, tables, "ANALYSIS_DETAILS", "startTime")
     known = isinstance(began, int) and 0 < began < 2**61 and abs(zero or 0) < 2**61
@@ -364,59 +370,32 @@ def _base(db, tables: dict) -> int:
 def _first(db, tables: dict, table: str, column: str) -> int | None:
     if column not in tables.get(table, ()):
         return None
-    row = db.execute(f"SELECT {_quoted(column)} FROM {_quoted(table)} LIMIT 1").fetchone()
+    row = db.execute(f"SELECT {quoted(column)} FROM {quoted(table)} LIMIT 1").fetchone()
     return row[0] if row and isinstance(row[0], int) else None
 
 
-def _info(db, tables: dict, table: pd.DataFrame, told: tuple, base_ns: int) -> dict:
-    """As the other readers tell; also `ranks`, `host` and, of the export, its versions."""
-    ranks = sorted(int(rank) for rank in told[0].dropna().unique())
+def _export(db, tables: dict, meta: dict) -> dict:
+    """Return names of the devices and versions of the export."""
     devices = []
     for name, columns in tables.items():
         if re.match(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)", name) and "name" in columns:
-            devices += [str(n) for (n,) in db.execute(f"SELECT name FROM {_quoted(name)}")]
-    meta = _said(db, tables)
-    product = meta.get("EXPORT_PRODUCT_VERSION")
-    return {
-        "rank": ranks[0] if len(ranks) == 1 else None,
-        "ranks": ranks if len(ranks) > 1 else [],
-        "world_size": told[1],
-        "backend": "nccl" if (table["kind"] == "comm").any() else None,
-        "devices": list(dict.fromkeys(devices)),
-        "groups": [],
-        "base_ns": base_ns,
-        "profiler": f"Nsight Systems {product}" if product else "Nsight Systems",
-        "schema": meta.get("EXPORT_SCHEMA_VERSION"),
-    }
+            devices += [str(n) for (n,) in db.execute(f"SELECT name FROM {quoted(name)}")]
+    product = f"Nsight Systems {meta.get('EXPORT_PRODUCT_VERSION') or ''}".strip()
+    about = {"profiler": product, "schema": meta.get("EXPORT_SCHEMA_VERSION")}
+    return about | {"devices": list(dict.fromkeys(devices))}
 
 
 def _only_kernels(table: pd.DataFrame, ledger: list[dict]) -> tuple[pd.DataFrame, list[dict]]:
-    """Give up the host rows, which have served to place the kernels."""
+    """Drop the host rows, after they have placed the kernels."""
     host = [re.compile(h[0] + _VERSION, re.IGNORECASE) for h in _READ[3:]]
-    why = "a host row: only kernels were asked for"
-    ledger = [
-        row | {"kept": False, "why": why}
-        if row["n_events"] and row["kept"] and any(h.fullmatch(row["what"]) for h in host)
-        else row
-        for row in ledger
-    ]
+    for row in ledger:
+        if row["n_events"] and row["kept"] and any(h.fullmatch(row["what"]) for h in host):
+            row |= {"kept": False, "why": chrome.NOT_WANTED}
     return table[table["stream"] >= 0], ledger
 
 
-# Of the process that nsys started: its rank and how many there are, the surest first.
-_VARIABLES = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMIX_RANK", ""),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
-_NUMBER = re.compile(r"\d{1,7}")
-
-
 def launcher(db, tables: dict[str, set]) -> dict:
-    """`environment` and `options` of the process that nsys started, and the `host`, as recorded."""
+    """Return recorded `environment` and `options` of the process that nsys started; `host`."""
     environment, arguments, host = {}, {}, ""
     if {"name", "value"} <= tables.get("META_DATA_CAPTURE", set()):
         query = "SELECT name, value FROM META_DATA_CAPTURE WHERE name LIKE 'PROCESS_0:%'"
@@ -436,7 +415,7 @@ def launcher(db, tables: dict[str, set]) -> dict:
 
 
 def ranks_of(table: pd.DataFrame, by_nccl: dict, said: dict) -> tuple[pd.Series, int | None, str]:
-    """Rank of each device row, the number of ranks, and where they come from; NA when not told.
+    """Return the rank of each device row or NA, the number of ranks, and where they come from.
 
     by_nccl : (process, device) -> rank and number of ranks
     said : of `launcher`
@@ -444,12 +423,12 @@ def ranks_of(table: pd.DataFrame, by_nccl: dict, said: dict) -> tuple[pd.Series,
     work = table[table["stream"] >= 0]
     talkers = work.loc[work["kind"] == "comm", ["process", "device"]].drop_duplicates()
     talkers = list(talkers.itertuples(index=False, name=None))
-    told = [by_nccl.get(lane) for lane in talkers]
-    if told and None not in told and len({rank for rank, _ in told}) == len(told):
-        numbers = {lane: rank for lane, (rank, _) in zip(talkers, told, strict=True)}
+    known = [by_nccl.get(lane) for lane in talkers]
+    if known and None not in known and len({rank for rank, _ in known}) == len(known):
+        numbers = {lane: rank for lane, (rank, _) in zip(talkers, known, strict=True)}
         lanes = pd.MultiIndex.from_frame(work[["process", "device"]])
         rank = pd.Series(lanes.map(numbers), index=work.index, dtype="Int64")
-        return rank, max(n for _, n in told), "rank as NCCL's ranges tell"
+        return rank, max(n for _, n in known), "rank from NCCL's ranges"
     rank, why = _by_devices(work, {process for process, _ in talkers})
     return _by_launcher(rank, why, said)
 
@@ -457,7 +436,7 @@ def ranks_of(table: pd.DataFrame, by_nccl: dict, said: dict) -> tuple[pd.Series,
 def _by_devices(work: pd.DataFrame, talkers: set) -> tuple[pd.Series, str]:
     devices = sorted(work["device"].unique())
     if len(devices) > 1:
-        rank = work["device"].where(work["device"].between(0, 2**31 - 1))  # else it is damaged
+        rank = work["device"].where(work["device"].between(0, 2**31 - 1))  # otherwise it is damaged
         why = f"{len(devices)} devices in one export: rank is the number of the device"
         return rank.astype("Int64"), why
     if len(talkers) > 1:
@@ -468,7 +447,7 @@ def _by_devices(work: pd.DataFrame, talkers: set) -> tuple[pd.Series, str]:
 
 
 def _by_launcher(rank: pd.Series, why: str, said: dict) -> tuple[pd.Series, int | None, str]:
-    """The rank of the only lane from the environment; of several, counted on from torchrun's."""
+    """Return ranks: of one lane from the environment, of several from the first of torchrun."""
     options, environment = said["options"], said["environment"]
     if why:
         each, nodes = options.get("nproc_per_node"), options.get("nnodes", 1)

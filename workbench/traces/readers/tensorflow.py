@@ -1,4 +1,4 @@
-"""TensorFlow's RunMetadata as a Chrome trace (`timeline.Timeline`): a process a device.
+"""TensorFlow's RunMetadata as a Chrome trace (`timeline.Timeline`): one process per device.
 
     /gpu:0/stream:12 Compute       kernels: comm by name, memory for copies and sets, else compute
                                    (newer: /gpu:0/context#0/stream#12:Kernel Compute)
@@ -6,8 +6,8 @@
     /job:.../gpu:0 Compute         the host launching a GPU's operators: host
     /job:.../cpu:0 Compute         the CPU's operators: host, but compute in a run without a GPU
 
-The lanes that repeat others are counted in the ledger and not kept, so no kernel counts twice.
-`stream` is the GPU's own number, plus 1000 for each GPU before it. RecvTensor and the operators of
+Lanes that repeat others are counted in the ledger and not kept, so no kernel counts twice.
+`stream` is the number in the GPU, plus 1000 for each GPU before it. RecvTensor and operators of
 collectives on the CPU are comm. Format: tensorflow/python/client/timeline.py.
 """
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from . import chrome
 from .collectives import collective, is_communication
-from .source import Source
+from .source import Source, entry
 
 _SEEN = re.compile(
     rb'"args"\s*:\s*\{\s*"name"\s*:\s*"/[^"]{0,300}(?:job|device|[cg]pu|host):[^"]{0,300} '
@@ -31,24 +31,24 @@ _TASK = re.compile(r"/job:worker/(?:replica:\d+/)?task:(\d{1,9})/")
 _COPY_LANE = re.compile(r"/memcpy\b|:Memcpy|:Memset")
 _COPY = re.compile(r"MEMCPY|MEMSET", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"Nccl|Collective(?:Reduce|Gather|Bcast)|Horovod|RecvTensor|AllReduce")
-_REPEATED = "the same work once more: its stream's own lane has it"
+_REPEATED = "a repetition of rows in the lane of their stream"
 _NO_STREAM = (
     "no kernel was recorded, so when the GPU computed is unknown: record with "
-    "trace_level=FULL_TRACE and CUPTI at hand"
+    "trace_level=FULL_TRACE and CUPTI installed"
 )
 _NO_GPU = "no GPU in this file: operators on the CPU compute"
 _GAP = 1000  # between the streams of one GPU and those of the next
 
 
 def recognises(head: bytes) -> bool:
-    """Whether processes are named as TensorFlow's timeline names devices."""
+    """Return whether processes have names of devices as in TensorFlow's timeline."""
     return head.lstrip()[:1] == b"{" and _SEEN.search(head) is not None
 
 
 def read(source: Source):
-    """EVENTS (with `start_ns`, `end_ns`), what the file says of itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
 
-    Raises ValueError when the file holds no interval.
+    Raises ValueError if the file contains no interval.
     """
     spans, nodes = chrome.Intervals(), {}
     stream, lost = chrome.events(source)
@@ -61,51 +61,39 @@ def read(source: Source):
         raise chrome.nothing(source, spans.dropped, lost, "operators of TensorFlow (ph X)")
     repeated = _repeats(rows)
     rows["copy"] = _copies(rows)
-    dropped = spans.dropped + Counter(
-        {(lane, _REPEATED): n for lane, n in Counter(rows.loc[repeated, "label"]).items()}
-    )
+    dropped = spans.dropped + Counter((lane, _REPEATED) for lane in rows.loc[repeated, "label"])
     rows = rows[~repeated]
     tasks = {task[1] for label in spans.labels.values() if (task := _TASK.search(label))}
     rank = int(tasks.pop()) if len(tasks) == 1 else None
-    notes = [*lost, chrome.note_row("the file has no iterations: all of it is iteration 0")]
+    notes = [*lost, "the file has no iterations: all of it is iteration 0"]
     kind, op = _meaning(rows, notes)
-    made = chrome.table(
-        rank,
-        len(rows),
-        stream=rows["stream"].to_numpy(),
-        thread=rows["thread"].to_numpy(),
-        kind=kind,
-        op=op,
-        name=rows["name"].to_numpy(),
-        start_ns=rows["start"].to_numpy(),
-        end_ns=rows["end"].to_numpy(),
-    )
-    made, ledger = chrome.ledger(source, rank, made, dropped, notes)
+    columns = {c: rows[c].to_numpy() for c in ("stream", "thread", "name", "start_ns", "end_ns")}
+    columns |= {"kind": kind, "op": op}
+    made, ledger = chrome.finish(source, rank, columns, dropped, notes)
     return made, chrome.info(rank), ledger
 
 
 def _rows(spans: chrome.Intervals, nodes: dict[int, str]) -> pd.DataFrame:
-    """name, node (of the graph), label (of the device), gpu, own (stream told), stream, thread."""
+    """Return name, node (of the graph), label (of the device), gpu, own (stream known) and more."""
     keep = spans.usable()
+    column = spans.columns(keep)
     lanes = [_lane(spans, pid) for pid, _ in spans.lanes.text]
-    lane = [spans.lane[row] for row in keep]
-    return pd.DataFrame(
-        {
-            "name": [spans.names.text[spans.name[row]] for row in keep],
-            "node": [nodes.get(row, "") for row in keep.tolist()],
-            "start": [spans.start[row] for row in keep],
-            "end": [spans.end[row] for row in keep],
-            "label": [lanes[n][0] for n in lane],
-            "gpu": [lanes[n][1] for n in lane],
-            "own": [lanes[n][2] for n in lane],
-            "stream": [lanes[n][3] for n in lane],
-            "thread": [-1 if lanes[n][1] else n for n in lane],
-        }
+    lanes = pd.DataFrame(lanes, columns=["label", "gpu", "own", "stream"])
+    return (
+        lanes.iloc[column["lane"]]
+        .reset_index(drop=True)
+        .assign(
+            name=[spans.names.text[code] for code in column["name"]],
+            node=[nodes.get(row, "") for row in keep.tolist()],
+            start_ns=column["start"],
+            end_ns=column["end"],
+            thread=lambda rows: column["lane"] * (rows["gpu"] == "") - (rows["gpu"] != ""),
+        )
     )
 
 
 def _lane(spans: chrome.Intervals, pid) -> tuple[str, str, bool, int]:
-    """Label of a process, its GPU or "", whether it is one stream, and that stream's number."""
+    """Return label of a process, its GPU or "", whether it is one stream, and the stream."""
     label = spans.labels.get(pid, str(pid))
     found = _LANE.fullmatch(label)
     if not found:
@@ -113,15 +101,15 @@ def _lane(spans: chrome.Intervals, pid) -> tuple[str, str, bool, int]:
     gpu = _GPU.match(found["gpu"])
     first = _GAP * int(gpu["number"]) if gpu else 0
     own = found["stream"] is not None
-    # Lanes of no stream of their own get numbers behind any that a driver gives out.
+    # Lanes without a stream get numbers above any that a driver assigns.
     last = int(found["stream"]) if own else _GAP - (1 if "/memcpy" in label else 2)
     which = f"{gpu['task'] or ''} {gpu['number']}" if gpu else found["gpu"] or "/"
     return label, which, own, first + last
 
 
 def _repeats(rows: pd.DataFrame) -> pd.Series:
-    """Mask of the rows that stand in the lane of a stream too: as often as they do there."""
-    key, on_gpu = ["gpu", "start", "end"], rows["gpu"] != ""
+    """Return a mask of the rows that are in the lane of a stream too, as often as there."""
+    key, on_gpu = ["gpu", "start_ns", "end_ns"], rows["gpu"] != ""
     nth = rows.groupby([*key, "label"]).cumcount().where(~rows["own"])
     nth = nth.fillna(rows[rows["own"]].groupby(key).cumcount()).astype("int64")
     moment = pd.MultiIndex.from_frame(rows[key].assign(nth=nth))
@@ -129,14 +117,14 @@ def _repeats(rows: pd.DataFrame) -> pd.Series:
 
 
 def _copies(rows: pd.DataFrame) -> pd.Series:
-    """Mask of the rows that stand in a GPU's lane of copies, also those named by an operator."""
-    work = pd.MultiIndex.from_frame(rows[["gpu", "start", "end", "name", "node"]])
+    """Return a mask of the rows that are in a GPU's lane of copies too."""
+    work = pd.MultiIndex.from_frame(rows[["gpu", "start_ns", "end_ns", "name", "node"]])
     listed = rows["label"].str.contains(_COPY_LANE) & (rows["gpu"] != "")
     return (rows["gpu"] != "") & work.isin(work[listed])
 
 
 def _meaning(rows: pd.DataFrame, notes: list) -> tuple[list[str], list[str]]:
-    """Kind and op of each row; `notes` gets what is to be said of it."""
+    """Return kind and op of each row, and append to `notes`."""
     on_gpu = rows["gpu"] != ""
     has_gpu = any(_GPU.match(label) for label in rows["label"].unique())
     kinds, ops = [], []
@@ -145,9 +133,11 @@ def _meaning(rows: pd.DataFrame, notes: list) -> tuple[list[str], list[str]]:
         text = f"{name} {node.rsplit('/', 1)[-1]}"
         if device and (copy or _COPY.search(name)):
             kind, op = "memory", ""
-        elif is_communication(name) if device else _COLLECTIVE.match(name):
-            kind, op = "comm", _op(text)
-        elif device and _COLLECTIVE.search(text):
+        elif (
+            is_communication(name) or _COLLECTIVE.search(text)
+            if device
+            else _COLLECTIVE.match(name)
+        ):
             kind, op = "comm", _op(text)
         else:
             kind, op = ("compute" if device or not has_gpu else "host"), ""
@@ -155,11 +145,11 @@ def _meaning(rows: pd.DataFrame, notes: list) -> tuple[list[str], list[str]]:
         ops.append(op)
     n_gpus = rows.loc[on_gpu, "gpu"].nunique()
     if n_gpus > 1:
-        notes.append(chrome.note_row(f"{n_gpus} GPUs of one process: taken together as one rank"))
+        notes.append(f"{n_gpus} GPUs of one process: taken together as one rank")
     if not has_gpu:
-        notes.append(chrome.note_row(_NO_GPU))
+        notes.append(_NO_GPU)
     elif not on_gpu.any():
-        notes.append(chrome.note_row(_NO_STREAM, warn=True))
+        notes.append(entry("note", 0, _NO_STREAM, warn=True))
     return kinds, ops
 
 
