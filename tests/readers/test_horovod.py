@@ -237,7 +237,7 @@ def test_a_lone_bracket_says_that_the_job_ended_early(tmp_path, text):
     path = tmp_path / "t.json"
     path.write_text(text)
     assert horovod.recognises(Source(path).head)
-    with pytest.raises(ValueError, match=r"t\.json: .* 0 events .* before its first cycle"):
+    with pytest.raises(ValueError, match=r"t\.json: .* 0 events .* before the first cycle"):
         horovod.read(Source(path))
 
 

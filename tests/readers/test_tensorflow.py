@@ -54,7 +54,7 @@ def rows(table):
 def test_a_kernel_in_two_lanes_is_one_kernel_on_its_stream(load):
     table, _, ledger = load(op(ALL, "MatMul", 10, 5), op(ONE, "MatMul", 10, 5))
     assert rows(table) == [("MatMul", "compute", 12)]
-    assert [r["what"] for r in ledger if "once more" in r["why"]] == ["/gpu:0/stream:all Compute"]
+    assert [r["what"] for r in ledger if "repetition" in r["why"]] == ["/gpu:0/stream:all Compute"]
 
 
 def test_two_kernels_of_one_moment_stay_two(load):
@@ -157,7 +157,7 @@ def test_recorded_traces_keep_each_kernel_once(shared, name):
     device = table["stream"] >= 0
     assert (device.sum(), (~device).sum()) == (n_streams, n_host)
     assert (table["kind"] == "memory").sum() == n_memory
-    assert sum(row["n_events"] for row in ledger if "once more" in row["why"]) == n_repeated
+    assert sum(row["n_events"] for row in ledger if "repetition" in row["why"]) == n_repeated
     assert not any(row.get("warn") for row in ledger)
 
 

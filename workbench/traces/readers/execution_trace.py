@@ -72,7 +72,7 @@ def read(source: Source):
     """Always raise ValueError, which also reports damage: the file contains no times."""
     nodes, damage = _nodes(source)
     n = len(_messages(nodes))
-    found = f"an execution trace without times ({len(nodes)} nodes, {n} messages)"
+    found = f"an execution trace ({len(nodes)} nodes, {n} messages) without times"
     do = "Load the Kineto trace of the same run; workbench.traces.add_sizes(run, path) completes it"
     require(False, source.file, "a trace with ts and dur", found=found, do=". ".join([do, *damage]))
 

@@ -311,7 +311,7 @@ def _nothing(source: Source, found: _Found) -> ValueError:
     n = sum(found.spans.dropped.values())
     damaged = any(row["n_events"] for row in found.lost)
     if not found.spans.name and not damaged:
-        why = f"a Horovod timeline with {n} events and no interval: the job ended before its "
+        why = f"a Horovod timeline with {n} events and no interval: the job ended before the "
         why += "first cycle. Let it run for some iterations and end by itself"
         return ValueError(f"{source.file}: {why}")
     return chrome.nothing(source, found.spans.dropped, found.lost, "a Horovod timeline's intervals")

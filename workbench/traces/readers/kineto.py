@@ -97,7 +97,7 @@ _FLOAT_LIMIT_US = 2.0**42
 _LIMIT_US = 2.3e15  # year 2042: int64 ns hold a base, a start and a duration, and differences
 _NO_ARGS = _Args()
 NO_DEVICE_ROWS = (
-    "no row of a GPU: the host's operators are the compute, and "
+    "no row of a GPU, so the host's operators are the compute, and "
     'keep="kernels" would drop them. Load it with keep="all"'
 )
 _NO_HOST_ROWS = "no device row: left out because only kernels are kept"
@@ -111,15 +111,19 @@ def recognises(head: bytes) -> bool:
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """Return EVENTS of one rank, what the file says about itself, and LEDGER rows.
+    """Return EVENTS of one rank, what the file says about itself, and LEDGER rows: see `decode`."""
+    return decode(source.chunks(), source.file, source.keep)
+
+
+def decode(chunks: Iterable[bytes], file: str, keep: str = "all"):
+    """Decode one trace from the chunks of its bytes.
 
     EVENTS have `start_ns` and `end_ns`, int64 since the epoch or the boot. The ledger lists what
     does not decode, and where. With keep="kernels" host rows place and describe the device rows
     before they are left out. Raises ValueError if the file contains no trace.
     """
-    file = source.file
-    batches = Batches(source.chunks(), _ANY, file)
-    columns = _Columns(only_kernels=source.keep == "kernels")
+    batches = Batches(chunks, _ANY, file)
+    columns = _Columns(only_kernels=keep == "kernels")
     for batch in batches:
         columns.add(batch, batches.again)
     if columns.pairs.n_open:
