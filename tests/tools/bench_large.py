@@ -1,8 +1,8 @@
 """How load time and memory grow with a trace, on generated ones of 0.1 to 2 GB: `make bench-large`.
 
-Each size is written to a temporary folder, loaded by processes of their own that keep the device
-rows only, and removed. The traces are synthetic: steps of 1,000 kernels, each with its operators,
-launch and flow events as PyTorch writes them; each 50th kernel is an all-reduce beside the compute.
+Each size is written to a temporary folder, loaded by separate processes that keep only the device
+rows, and removed. The traces are synthetic: steps of 1,000 kernels, each with its operators, launch
+and flow events as PyTorch writes them; every 50th kernel is an all-reduce that overlaps compute.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def one_kernel(i: int, ts: float) -> list[str]:
 
 
 def write(path: Path, size: float) -> dict[str, int]:
-    """Stream a trace of about `size` bytes to the path; how many rows and events it holds."""
+    """Write a trace of about `size` bytes; return its numbers of rows and events."""
     kernels = events = written = 0
     ts = 1000.0
     with path.open("w") as file:

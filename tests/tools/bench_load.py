@@ -1,6 +1,6 @@
-"""How long a trace takes to load, and in how much memory: ours beside its peers', for `make bench`.
+"""Time and memory of loading a trace, compared with other tools, for `make bench`.
 
-Each side loads in a process of its own, kept warm: imports and one load first, then the timed
+Each side loads in a separate process, kept warm: imports and one load first, then the timed
 loads, the sides taking turns, then one load during which memory is sampled. Memory is that of the
 process and its children together: the sum of their proportional set sizes, each 10 ms, and never
 less than the exact peak of the process itself. Linux only: it is read from /proc.
@@ -31,13 +31,13 @@ import workbench.traces
 print(time.perf_counter() - start)
 """
 MIB = 2**20
-UNPACKED = ("workbench_unpacked", "json_profile")  # JsonProfile reads no gzip
+UNPACKED = ("workbench_unpacked", "json_profile")  # JsonProfile does not read gzip
 _RANK = re.compile(rb'("distributedInfo":\s*\{[^}]*"rank":\s*)\d+')
 _WORLD = re.compile(rb'("distributedInfo":\s*\{[^}]*"world_size":\s*)\d+')
 
 
 class Side:
-    """A way to load, in its own warm process."""
+    """A way to load, in a separate warm process."""
 
     def __init__(self, side: str, python: str, files: dict[int, Path]):
         child = str(Path(__file__).with_name("bench_child.py"))
