@@ -37,13 +37,14 @@ def scratch(tmp_path_factory):
 # Damage at random
 
 
-@settings(max_examples=120, **SAMPLE)
+@settings(max_examples=40, **SAMPLE)
 @given(name=st.sampled_from(sorted(seeds())), rng=st.randoms(use_true_random=False))
 def test_damaged_files_are_refused_or_loaded_as_promised(scratch, name, rng):
     scratch.write_bytes(mutated(seeds()[name], rng))
     check(scratch, loaders(name)[0])
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("name", sorted(seeds()))
 def test_each_format_survives_the_same_damage(scratch, name):
     for number in range(2):
@@ -83,7 +84,7 @@ HEADER = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, **SAMPLE)
+@settings(max_examples=50, **SAMPLE)
 @given(header=HEADER, events=st.lists(EVENT, max_size=4))
 def test_any_values_in_the_fields_of_a_trace(scratch, header, events):
     text = json.dumps({**header, "traceEvents": [*WORK, *events]})
@@ -134,7 +135,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("bomb", "load"), [*((bomb, "load_run") for bomb in BOMBS), ("lines", "read_measurements")]
 )
@@ -146,7 +147,7 @@ def test_a_gigabyte_out_of_a_megabyte_takes_little_memory(tmp_path, bomb, load):
     assert child.returncode == 0, child.stderr[-800:]
     *said, peak_kib = child.stdout.splitlines()
     assert "refused" in said[0] and str(path) in said[0]
-    assert int(peak_kib) < 1.0 * 2**20
+    assert int(peak_kib) < 1.5 * 2**20
 
 
 # More than one trace in a file
