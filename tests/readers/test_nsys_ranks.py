@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from workbench.traces.readers import nsys
-from workbench.traces.readers import nsys as nsys_ranks
 from workbench.traces.readers.source import Source
 
 NOTHING = {"environment": {}, "options": {}, "host": ""}
@@ -19,7 +18,7 @@ def table(*lanes):
 
 
 def found(lanes, by_nccl=None, **said):
-    rank, n_ranks, why = nsys_ranks.ranks_of(table(*lanes), by_nccl or {}, NOTHING | said)
+    rank, n_ranks, why = nsys.ranks_of(table(*lanes), by_nccl or {}, NOTHING | said)
     return rank.tolist(), n_ranks, why
 
 

@@ -1,1 +1,1 @@
-"""One module a format, each with `read`: bytes -> EVENTS or MEASUREMENTS; none else knows one."""
+"""One module per format, each with `read`: bytes -> EVENTS or MEASUREMENTS."""

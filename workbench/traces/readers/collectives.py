@@ -79,14 +79,14 @@ def _no_patterns(patterns) -> ValueError:
 
 
 def is_communication(kernel: str) -> bool:
-    """Whether a device kernel of this name is a collective's: NCCL, RCCL, symmetric memory."""
+    """Return whether a device kernel of this name belongs to a collective."""
     return _is_communication(kernel, _ADDED.get())
 
 
 def collective(name: str) -> str:
-    """The collective that a name tells, else "": `ncclDevKernel_AllReduce_Sum_f32` -> all_reduce.
+    """Return the collective in a name, or "": `ncclDevKernel_AllReduce_Sum_f32` -> all_reduce.
 
-    A generic or send-receive kernel serves several collectives, so it tells none.
+    A generic or send-receive kernel serves several collectives, so its name gives none.
     """
     return _collective(name, _ADDED.get())
 
@@ -117,6 +117,6 @@ def _known(name: str) -> str:
 
 @cache
 def dtype_bytes(dtype: str) -> int | None:
-    """Bytes of an element of a type as PyTorch or NCCL writes it, None when unknown."""
+    """Return bytes per element of a type as PyTorch or NCCL writes it, None if unknown."""
     name = str(dtype).lower().split("::")[-1].removeprefix("torch.").replace(" ", "")
     return _SIZES.get(name)

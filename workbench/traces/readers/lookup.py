@@ -19,13 +19,13 @@ _PLAUSIBLE = (1e6, 5e12)  # bytes/s of a link, from the slowest Ethernet to the 
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the first line that is no comment names a size and a time, but no workers."""
+    """Return whether the first line that is not a comment names size and time, not workers."""
     found = quantities(header(head))
     return {"nbytes", "seconds"} <= set(found) and "n_workers" not in found
 
 
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """MEASUREMENTS of an all-reduce, with `in_place_seconds` from a second column of times.
+    """Return MEASUREMENTS of an all-reduce, with `in_place_seconds` from a second column of times.
 
     Raises ValueError when units are neither written in the header nor told by bandwidths.
     """
@@ -85,7 +85,7 @@ def _values(frame: pd.DataFrame, found: dict) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _ticks(values: pd.DataFrame, found: dict, file: str, problems: list[str]) -> float:
-    """Units of the times in a second, from the header if bandwidths do not contradict it."""
+    """Return units of the times per second: of the header unless bandwidths contradict it."""
     said = found["seconds"][0][1]
     if found["nbytes"][0][1] is None:
         problems.append("the sizes have no unit in the header: taken for bytes")
@@ -111,7 +111,7 @@ def _ticks(values: pd.DataFrame, found: dict, file: str, problems: list[str]) ->
 
 
 def _ratio(values: pd.DataFrame) -> float:
-    """busbw over size/time, median of the larger half; nan without busbw."""
+    """Return busbw over size/time, median of the larger half; nan without busbw."""
     if "busbw" not in values:
         return math.nan
     large = values[values["nbytes"] >= values["nbytes"].median()]

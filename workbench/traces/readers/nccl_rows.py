@@ -53,7 +53,7 @@ def _timed(row: dict, problems: list[str]) -> bool:
 
 
 def _by_table(rows: list[dict]) -> list[list[dict]]:
-    """Rows that share a table, or (of JSON) collective and workers, in order."""
+    """Return rows that share a table, or in JSON collective and workers, in order."""
     tables: dict = {}
     for row in rows:
         key = id(row["table"]) if row["table"] else (row["op"], str(row["n_workers"]))
@@ -125,7 +125,7 @@ def _with_workers(frame: pd.DataFrame, rows: list[dict], problems: list[str]) ->
 
 
 def bus_ratio(algbw: list[float], busbw: list[float]) -> float:
-    """busbw/algbw of the fastest row, where rounding matters least; nan when none is known."""
+    """Return busbw/algbw of the fastest row, where rounding matters least; nan if unknown."""
     pairs = [(a, b) for a, b in zip(algbw, busbw, strict=True) if a > 1 and b > 0]
     fastest = max(pairs, default=(math.nan, math.nan))
     return fastest[1] / fastest[0]
@@ -202,7 +202,7 @@ def _by_layout(rows: list[dict], table) -> str:
 
 
 def printed_number(token) -> float:
-    """A printed number; nan for N/A, blank and whatever else."""
+    """Return a printed number; nan for N/A, blank or other text."""
     try:
         return float(str(token).rstrip("*"))
     except ValueError:
@@ -210,7 +210,7 @@ def printed_number(token) -> float:
 
 
 def whole_number(token) -> int:
-    """A whole number below 2**31, 0 for whatever else."""
+    """Return a whole number below 2**31, 0 for anything else."""
     value = printed_number(token)
     return int(value) if 0 < value < 2**31 else 0
 

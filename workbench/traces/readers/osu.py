@@ -33,7 +33,7 @@ _COMMAND = re.compile(
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a title of an OSU test is there."""
+    """Return whether a title of an OSU test is there."""
     return _TITLE.search(head.decode(errors="replace")) is not None
 
 
@@ -90,7 +90,7 @@ def _names(title: str) -> dict:
 
 
 def _row(tokens: list[str], columns: list[str]) -> dict | str:
-    """The row's values in bytes and seconds, or what is wrong with it."""
+    """Return the values of a row in bytes and seconds, or what is wrong with it."""
     plain = [name.replace(" (", "(") for name in columns]
     told = dict(zip(plain, tokens, strict=False))
     size = told.get("size", "0")
@@ -132,9 +132,9 @@ def _with_workers(table: pd.DataFrame, text: str, problems: list[str]) -> pd.Dat
 
 
 def _jobs(text: str) -> list[tuple[int, int]]:
-    """(tasks, nodes) of the task maps in a Flux event log, without repetitions.
+    """Return (tasks, nodes) of the task maps in a Flux event log, without repetitions.
 
-    An entry of the map is first node, nodes, tasks a node, repetitions (Flux RFC 34).
+    An entry of the map is first node, nodes, tasks per node, repetitions (Flux RFC 34).
     """
     found = []
     for line in text.split("\n"):

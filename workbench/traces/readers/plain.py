@@ -14,12 +14,12 @@ _WHOLE = {"nbytes": "int64", "n_workers": "Int64", "n_nodes": "Int64", "seconds"
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the first line that is no comment names a size, a time and the workers."""
+    """Return whether the first line that is not a comment names size, time and workers."""
     return {"nbytes", "seconds", "n_workers"} <= set(quantities(header(head)))
 
 
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """MEASUREMENTS (with any further columns) and what is wrong with which line.
+    """Return MEASUREMENTS (with any further columns) and what is wrong with which line.
 
     Raises ValueError when a column is missing, has no unit, or no row holds numbers.
     """
@@ -29,7 +29,7 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def from_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """MEASUREMENTS and problems of any DataFrame with columns for size, time and workers."""
+    """Return MEASUREMENTS and problems of any DataFrame with columns for size, time and workers."""
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(f"table: expected a DataFrame, got {type(frame).__name__}")
     return _measurements(frame, "table", "row")
@@ -71,7 +71,7 @@ def _places(where: dict) -> set[int]:
 
 
 def _one(quantity: str, places: list, frame: pd.DataFrame, file: str) -> tuple:
-    """The column that holds a quantity: ours by name, else the only one, with its unit."""
+    """Return the column of a quantity, ours by name or else the only one, with its unit."""
     names = [str(column) for column in frame.columns]
     ours = [place for place in places if names[place[0]] == quantity]
     units = UNITS_OF.get(quantity)
@@ -92,7 +92,7 @@ def _one(quantity: str, places: list, frame: pd.DataFrame, file: str) -> tuple:
 
 
 def _numbers(column: pd.Series, file: str) -> pd.Series:
-    """float64; nan for what is no number. Raises ValueError on decimal commas."""
+    """Return float64, nan for other values. Raises ValueError for decimal commas."""
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
         raise ValueError(f"{file}: column {column.name!r}: expected numbers, got {column.dtype}")
     if pd.api.types.is_timedelta64_dtype(column):
@@ -111,7 +111,7 @@ def _numbers(column: pd.Series, file: str) -> pd.Series:
 
 
 def _bad(values: pd.DataFrame, frame: pd.DataFrame, where: dict, what: str) -> tuple:
-    """Rows that hold no measurement, and a sentence for each (the first twenty)."""
+    """Return a mask of rows without a measurement, and sentences for the first twenty."""
     workers, nodes = values["n_workers"], values["n_nodes"]
     ok = {
         "n_workers": (workers >= 1) & (workers < 2**31) & (workers % 1 == 0),

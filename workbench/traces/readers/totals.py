@@ -16,7 +16,7 @@ from .source import Source
 
 TOTALS = {
     "kind": "compute, comm or memory",
-    "op": "name of the collective, unknown where the kernel does not tell, else empty",
+    "op": "name of the collective, unknown if the kernel's name lacks it, empty for other kinds",
     "name": "kernel or copy",
     "n_calls": "how often it ran",
     "seconds": "s of all calls together",
@@ -42,12 +42,12 @@ _NUMBER = re.compile(r"\d[\d,.]*(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def recognises(head: bytes) -> bool:
-    """Whether the header of such a table is there, below whatever the program printed."""
+    """Return whether a header of such a table is there, also below other output."""
     return any(_is_header(line) for line in head.decode(errors="replace").splitlines())
 
 
 def read(source: Source):
-    """Always raises ValueError: a table of sums is no trace."""
+    """Always raise ValueError: a table of sums is not a trace."""
     raise ValueError(
         f"{source.file}: totals only (a summary by nvprof or nsys stats), so overlap and iterations"
         " cannot be known: expected a trace with the start of every kernel. Record one with nsys "
@@ -57,7 +57,7 @@ def read(source: Source):
 
 
 def totals_table(text: str, file: str) -> pd.DataFrame:
-    """The sums over the run, a row a kernel or kind of copy: columns as in `TOTALS`.
+    """Return sums over the run, one row per kernel or kind of copy: columns as in `TOTALS`.
 
     Only what ran on the GPU is kept: nvprof's "GPU activities", and of nsys the tables that count
     instances. Each column has the unit that its header or the row of units gives. Lines that could
@@ -95,7 +95,7 @@ def totals_table(text: str, file: str) -> pd.DataFrame:
 
 
 def _cells(line: str) -> list[str]:
-    """The fields of one line; a name may hold commas where it is quoted."""
+    """Return the fields of one line; a quoted name may contain commas."""
     try:
         return next(csv.reader([line], skipinitialspace=True), [])
     except csv.Error:  # a field beyond the module's limit of 128 KiB
@@ -103,7 +103,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _named(cells: list[str]) -> dict[str, tuple[int, str]]:
-    """Position and unit of each column, by its name in lower case."""
+    """Return position and unit of each column, by its name in lower case."""
     found = {}
     for at, cell in enumerate(cells):
         unit = _UNIT.search(cell)
@@ -124,7 +124,7 @@ def _is_header(line: str) -> bool:
 
 
 def _header(cells: list[str]) -> dict[str, tuple[int, str]]:
-    """Our columns -> position and unit; none for a table of calls on the host or of ranges."""
+    """Return our columns -> position and unit; none for a table of host calls or ranges."""
     named = _named(cells)
     on_host = "num calls" in named or "range" in named or "style" in named
     if on_host:
@@ -163,7 +163,7 @@ def _row(cells: list[str], columns: dict) -> dict:
 
 
 def _seconds(cell: str, unit: str) -> float | None:
-    """A time in the column's unit, which is ns where old versions of nsys name none."""
+    """Return a time in s from the column's unit, ns if old versions of nsys name none."""
     if not cell.strip():
         return None
     value = Decimal(cell.strip().replace(",", ""))
