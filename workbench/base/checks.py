@@ -1,7 +1,7 @@
 """What callers may pass. Every refusal reads `argument: expected X, got Y. Do Z.`
 
 A check is a callable `check(value, name)` that raises ValueError. `checked` runs one for each
-argument of a function or field of a dataclass; `require` refuses anything else in one line.
+argument of a function or field of a dataclass; `require` and `refuse` do the rest in one line.
 
     @checked(n_workers=whole_workers, level=real("a share between 0 and 1", lambda v: 0 < v < 1))
     def band(scenario, n_workers, level=0.95): ...
@@ -50,17 +50,21 @@ def checked(**checks: Callable):
 
 
 def require(ok, name: str, expected: str, got=_UNSAID, do: str = "", *, found: str = ""):
-    """Raise ValueError `name: expected X, got Y. Do Z.` unless ok.
+    """Refuse unless ok; see `refuse`."""
+    if not ok:
+        refuse(name, expected, got, do, found=found)
+
+
+def refuse(name: str, expected: str, got=_UNSAID, do: str = "", *, found: str = ""):
+    """Raise ValueError `name: expected X, got Y. Do Z.`
 
     got : the value that was passed, shown as `shown` shows it
     found : words in place of a value, such as "no row"
     do : what to do instead, without a full stop
     """
-    if not ok:
-        y = found or ("" if got is _UNSAID else shown(got))
-        raise ValueError(
-            f"{name}: expected {expected}{y and f', got {y}'}" + (f". {do}" if do else "")
-        )
+    y = found or ("" if got is _UNSAID else shown(got))
+    text = f"{name}: expected {expected}{y and f', got {y}'}"
+    raise ValueError(text + (f". {do}" if do else ""))
 
 
 def real(expected: str, ok: Callable = lambda value: True, do: str = "") -> Callable:
@@ -111,7 +115,7 @@ def whole_workers(n_workers, name: str = "n_workers") -> np.ndarray:
     n = numbers(n_workers, name, expected)
     if n.size and (n.min() < 1 or (n != np.floor(n)).any()):
         wrong = n[(n < 1) | (n != np.floor(n))]
-        require(False, name, expected, wrong.flat[0])
+        refuse(name, expected, wrong.flat[0])
     if n.size and n.max() > _MOST_WORKERS:
         warnings.warn(
             f"{name}: {n.max():.6g} is more than any cluster has; nbytes comes first, then "
@@ -163,7 +167,7 @@ def call_of(example: str) -> Callable:
         if isinstance(value, type):
             brackets = example[example.index("(") :]
             call = example if value.__name__ == "Link" else value.__name__ + brackets
-            require(False, name, "an instance", value, f"Write {call}")
+            refuse(name, "an instance", value, f"Write {call}")
         do = "Pass fit.model" if hasattr(value, "model") else f"Write {example}"
         require(callable(value), name, "a callable", value, do)
 
@@ -189,28 +193,8 @@ def numbers(values, name: str, expected: str = "finite numbers from 0 up") -> np
         odd = [values]
     if odd:
         do = "Write it without quotes" if isinstance(odd[0], str) else ""
-        require(False, name, expected, odd[0], do)
+        refuse(name, expected, odd[0], do)
     wrong = numbers[~((numbers >= 0) & (numbers < np.inf))]
     if wrong.size:
-        require(False, name, expected, wrong.flat[0])
+        refuse(name, expected, wrong.flat[0])
     return numbers
-
-
-def count(value, name: str, least: int) -> int:
-    """Return a whole number of at least so many, or raise ValueError."""
-    whole(least)(value, name)
-    return int(value)
-
-
-def one_number(value, what: str, advice: str):
-    """To be replaced by `real`."""
-    plain = isinstance(value, Real) and not isinstance(value, bool)
-    if not plain:
-        raise ValueError(f"{what}, got {shown(value)}; {advice}")
-    return value
-
-
-def check_callable(value, name: str, example: str):
-    """To be replaced by `call_of`."""
-    call_of(example)(value, name)
-    return value

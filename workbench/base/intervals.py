@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .checks import require
+from .checks import refuse, require
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,6 +57,6 @@ def _spans(start, end) -> tuple[np.ndarray, np.ndarray]:
     require(lists, "spans", "two equally long lists", found=found)
     for i in np.flatnonzero(~(end >= start))[:1]:
         found = f"span {i} from {start[i]} to {end[i]}"
-        require(False, "spans", "no end before its start", found=found)
+        refuse("spans", "no end before its start", found=found)
     filled = end > start
     return start[filled], end[filled]

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .checks import require
+from .checks import refuse, require
 
 EVENTS = {
     "rank": "number of the worker, <NA> if the file does not contain it",
@@ -105,7 +105,7 @@ def check(table: pd.DataFrame, columns: dict, what: str) -> pd.DataFrame:
         call = of_path if isinstance(table, str | PathLike) else ""
         call = of_run if hasattr(table, "events") else call
         found = type(table).__name__
-        require(False, what, "a DataFrame", found=found, do=f"Pass {call}" if call else "")
+        refuse(what, "a DataFrame", found=found, do=f"Pass {call}" if call else "")
     missing = [f"{name} ({columns[name]})" for name in columns if name not in table.columns]
     if missing:
         wanted = "; ".join(missing[:3]) + f" and {len(missing) - 3} more" * (len(missing) > 3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from ..base.checks import require
+from ..base.checks import refuse
 from .machine import machine
 from .workers import Workers
 
@@ -34,7 +34,7 @@ class Folder:
         try:
             settings = json.loads(json.dumps(settings))
         except (TypeError, ValueError) as error:
-            require(False, "settings", "values of JSON", found=str(error))
+            refuse("settings", "values of JSON", found=str(error))
         found = [_opened(self.path, settings, workers) if workers.rank == 0 else None]
         if workers.n_workers > 1:
             dist.broadcast_object_list(found, 0, device=workers.device)

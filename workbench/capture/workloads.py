@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ..base.checks import checked, instance, one_of, require, shown
+from ..base.checks import checked, instance, one_of, refuse, require, shown
 from .models import BERT, GPT2, LSTM, VGG16, ResNet50, Transformer
 
 
@@ -160,7 +160,7 @@ def _of_user(name: str, batch: int) -> Workload:
         make = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         expected = "module:function, the module importable from this folder"
-        require(False, "model", expected, found=f"{name}: {error}")
+        refuse("model", expected, found=f"{name}: {error}")
     expected = "a function of a batch size alone that returns a Workload"
     require(_takes(make, batch), "model", expected, found=f"{name}, which cannot be called so")
     made = make(batch)

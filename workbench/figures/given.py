@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..base.checks import require, shown
+from ..base.checks import refuse, require, shown
 from ..base.tables import check
 
 MOST_CURVES = 24  # of one figure: three rounds of markers
@@ -102,7 +102,7 @@ def _refuse_unfit(values: np.ndarray, what: str, above_0: bool):
     if wrong.any():
         row = int(np.argmax(wrong))
         expected = "finite numbers above 0" if above_0 else "finite numbers"
-        require(False, what, expected, found=f"{values[row]:.6g} in row {row}")
+        refuse(what, expected, found=f"{values[row]:.6g} in row {row}")
 
 
 def is_number(value) -> bool:

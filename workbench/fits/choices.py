@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from ..base.checks import checked, one_of, optional, require, whole
+from ..base.checks import checked, one_of, optional, refuse, require, whole
 from ..base.progress import bar
 from ..costs import (
     Affine,
@@ -91,7 +91,7 @@ def _left_out(fit: Fit, rows: pd.DataFrame, out: np.ndarray, name: str) -> pd.Da
     seen = rows.loc[out, [*fit.inputs[::-1], "seconds"]]
     predicted = trained.predict(*(seen[column].to_numpy(float) for column in fit.inputs))
     if np.isinf(predicted["extrapolated"]).all():
-        require(False, "leave", f"determined parameters without {name}", found=predicted["why"][0])
+        refuse("leave", f"determined parameters without {name}", found=predicted["why"][0])
     seconds = predicted["seconds"].to_numpy()
     error = seconds / seen["seconds"].to_numpy(float) - 1
     return seen.assign(predicted_s=seconds, relative_error=error, fold=name)
@@ -210,7 +210,7 @@ def _refuse_rows(given: dict, made: dict[str, Fit]):
             rows = [len(each.measurements) for each in (one, fit)]
             found = f"{first} of {rows[0]} and {label} of {rows[1]} different rows"
             do = "Fit both to the same table with the same min_bytes and outliers"
-            require(False, "fits", "fits of the same rows", found=found, do=do)
+            refuse("fits", "fits of the same rows", found=found, do=do)
 
 
 def _rows(fit: Fit) -> np.ndarray:

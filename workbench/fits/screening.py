@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_any_real_numeric_dtype
 
-from ..base.checks import one_of, require
+from ..base.checks import one_of, refuse, require
 from ..base.tables import MEASUREMENTS, check
 from ..base.units import format_bytes, format_seconds
 
@@ -163,13 +163,13 @@ def refuse_longest(seconds: np.ndarray, rows: np.ndarray, what: str):
     """Raise ValueError for a time longer than a day."""
     at = int(seconds.argmax()) if len(seconds) else 0
     if len(seconds) and seconds[at] > LONGEST:
-        require(False, f"{what} row {rows[at]}", "s, less than a day", seconds[at], "Convert to s")
+        refuse(f"{what} row {rows[at]}", "s, less than a day", seconds[at], "Convert to s")
 
 
 def _refuse_time(at: int, nbytes, seconds, rows, what: str):
     found = f"{nbytes[at]:.6g} bytes in {seconds[at]:.6g} s, {nbytes[at] / seconds[at]:.3g} bytes/s"
     do = "Convert times to s and sizes to bytes"
-    require(False, f"measurements row {rows[at]}", what, found=found, do=do)
+    refuse(f"measurements row {rows[at]}", what, found=found, do=do)
 
 
 def _refuse_slope(mine, nbytes, seconds, rows):
@@ -196,7 +196,7 @@ def _refuse_shift(n, few, more, many, nbytes, seconds, rows):
     at = many[both][0]
     found = f"{_timing(at, nbytes, seconds, rows)}, {np.exp(rise):.3g} times as long"
     expected = f"{more:.6g} workers to take about as long as {n:.6g} at the same sizes"
-    require(False, "measurements", expected, found=found, do="Convert all to s")
+    refuse("measurements", expected, found=found, do="Convert all to s")
 
 
 def _timing(at: int, nbytes, seconds, rows) -> str:
@@ -223,7 +223,7 @@ def _refuse_jumps(nbytes: np.ndarray, seconds: np.ndarray, rows: np.ndarray):
     beside = others[np.abs(others - first).argmin()]
     found = " but ".join(_timing(at, nbytes, seconds, rows) for at in (first, beside))
     found += f": {odd.sum()} rows are about 1000 or a million times off the others"
-    require(False, "measurements", "times in one unit", found=found, do="Convert all to s")
+    refuse("measurements", "times in one unit", found=found, do="Convert all to s")
 
 
 def warn_of_copies(rows: pd.DataFrame, table: pd.DataFrame):
@@ -279,5 +279,5 @@ def known(
         row, kind = int(wrong.argmax()), "whole" if whole else "known"
         expected, found = f"a {kind} number above {above:g}", str(table[name].iloc[row])
         do = "Correct the row or drop it"
-        require(False, f"{what} {name} of row {row}", expected, found=found, do=do)
+        refuse(f"{what} {name} of row {row}", expected, found=found, do=do)
     return values

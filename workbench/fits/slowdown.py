@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from ..base.checks import checked, one_of, require
+from ..base.checks import checked, one_of, refuse
 from ..base.intervals import union
 from ..base.tables import check
 from .estimates import a_level
@@ -91,7 +91,7 @@ def _refuse_times(events: pd.DataFrame):
         if len(column) and np.any(wrong):
             row = column.index[int(np.argmax(wrong))]
             what, do = f"events {name} of row {row}", "Correct the row or drop it"
-            require(False, what, "finite s", column.loc[row], do)
+            refuse(what, "finite s", column.loc[row], do)
 
 
 def _kernels(events: pd.DataFrame, by: str) -> pd.DataFrame:

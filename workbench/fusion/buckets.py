@@ -9,7 +9,7 @@ from numbers import Real
 import numpy as np
 import pandas as pd
 
-from ..base.checks import a_policy, require, shown, whole
+from ..base.checks import a_policy, refuse, require, shown, whole
 from ..base.tables import GRADIENTS, check
 from .policies import Policy, Timed, doubt_limit, kinds
 
@@ -85,7 +85,7 @@ def check_gradients(gradients: pd.DataFrame) -> pd.DataFrame:
         first = gradients["name"][unknown].iloc[0]
         do = "Pass a model table, gradients(run, sizes=table of data/models), or record with "
         found = f"{unknown.sum()} of {len(gradients)} unknown, first {first!r}"
-        require(False, "gradients nbytes", "known bytes", do=f"{do}record_shapes=True", found=found)
+        refuse("gradients nbytes", "known bytes", do=f"{do}record_shapes=True", found=found)
     nbytes = _floats(gradients["nbytes"])
     _refuse(gradients, "nbytes", ~((nbytes >= 0) & (nbytes % 1 == 0)), "whole bytes from 0 up")
     _refuse(gradients, "nbytes", np.cumsum(nbytes) >= 2.0**63, "less than 2**63 bytes in all")
@@ -112,7 +112,7 @@ def _refuse(gradients: pd.DataFrame, column: str, wrong: np.ndarray, expected: s
     if wrong.any():
         row = int(wrong.argmax())
         found = str(gradients[column].iloc[row])
-        require(False, f"gradients {column} of row {row}", expected, found=found)
+        refuse(f"gradients {column} of row {row}", expected, found=found)
 
 
 def _by_type(bucket: np.ndarray, gradients: pd.DataFrame):

@@ -25,6 +25,7 @@ from ..base.checks import (
     one_worker_count,
     optional,
     real,
+    refuse,
     require,
     shown,
 )
@@ -301,7 +302,7 @@ class Plan:
         if planned != n:
             found = f"{n}: row {row}, {gradients['name'].iloc[row]!r}, is the {where}"
             do = "Make the plan for this table: optimal_fusion(gradients, cost, n_workers)"
-            require(False, "Plan", f"{planned} gradients", do=do, found=found)
+            refuse("Plan", f"{planned} gradients", do=do, found=found)
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
 
@@ -367,5 +368,5 @@ def _whole(values, what: str, example: str) -> tuple[int, ...]:
     require(several, what, f"several {expected}", values, f"Write {example}")
     array = numbers(list(values), what, f"{expected} from 0 up")
     if (array % 1).any():
-        require(False, what, expected, array[array % 1 > 0][0])
+        refuse(what, expected, array[array % 1 > 0][0])
     return tuple(array.astype("int64").tolist())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..base.checks import instance, require
+from ..base.checks import instance, refuse, require
 from ..figures.provenance import REPOSITORY
 
 # Texts that may be words, such as a venue, a collective or a model: a folder of that name is not
@@ -86,7 +86,7 @@ def _refuse_unknown(notebook: str, known: Defaults, namespace: Mapping):
     if unknown:
         near = difflib.get_close_matches(unknown[0].upper(), known.values, 1)
         expected, do = ", ".join(known.values), f"Did you mean {near[0]}?" if near else ""
-        require(False, f"{notebook} parameter", f"one of {expected}", unknown[0], do)
+        refuse(f"{notebook} parameter", f"one of {expected}", unknown[0], do)
 
 
 def _like(name: str, value, default):

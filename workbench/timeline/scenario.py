@@ -19,6 +19,7 @@ from ..base.checks import (
     one_worker_count,
     optional,
     real,
+    refuse,
     require,
     shown,
     whole,
@@ -230,7 +231,7 @@ class Scenario:
         fixed = f", plus fixed_s, {shown(self.fixed_s)} s" if self.fixed_s > 0 else ""
         longer_s = m * (self.backward_s - self.fixed_s) - self.one_worker_s
         late = f"{got}, which is {longer_s:.3g} s longer"
-        require(False, "Scenario backward_s", most + each + fixed, found=late)
+        refuse("Scenario backward_s", most + each + fixed, found=late)
 
 
 def _in_words(value) -> str:
@@ -313,7 +314,7 @@ def _of_shape(given, shape: tuple, what: str) -> np.ndarray:
         return np.broadcast_to(seconds, shape)
     except ValueError:
         expected = f"one time, or times of shape {shape}"
-        require(False, what, expected, found=f"shape {seconds.shape}")
+        refuse(what, expected, found=f"shape {seconds.shape}")
 
 
 def a_scenario(value, name: str = "scenario"):

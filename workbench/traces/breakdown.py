@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ..base import intervals
-from ..base.checks import require
+from ..base.checks import refuse, require
 from ..base.tables import COLLECTIVES, EVENTS, GRADIENTS, ITERATIONS, MEASUREMENTS, check
 
 WORK_KINDS = ["compute", "comm", "memory"]
@@ -324,7 +324,7 @@ def _sized(table: pd.DataFrame, sizes: pd.DataFrame) -> pd.DataFrame:
     given = sizes["nbytes"].to_numpy()
     own = table["nbytes"].to_numpy(object, na_value=-1)
     for i in np.flatnonzero((own != given) & (own != -1))[:1]:
-        require(False, "sizes", f"{own[i]} bytes for gradient {i} as in the trace", given[i], do)
+        refuse("sizes", f"{own[i]} bytes for gradient {i} as in the trace", given[i], do)
     return table.assign(name=sizes["name"].to_numpy(), nbytes=pd.array(given, dtype="Int64"))
 
 

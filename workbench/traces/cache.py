@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..base.checks import require
+from ..base.checks import refuse
 
 _FIELD = "workbench"  # of the Parquet file's metadata: as JSON what is not a column
 _MAGIC, _DIGEST_BYTES = b"PAR1", 32
@@ -140,7 +140,7 @@ def _plain(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], dict]:
         missing = column.isna().to_numpy(np.int8)  # faster to read than bits
         return {name: values, _missing(name): missing}, {"nullable": str(dtype)}
     do = "Leave it out, or make it a category"
-    require(False, f"column {name}", "numbers, booleans or categories", found=str(dtype), do=do)
+    refuse(f"column {name}", "numbers, booleans or categories", found=str(dtype), do=do)
 
 
 def _missing(name: str) -> str:

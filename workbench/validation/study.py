@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..base.checks import above_0, instance, numbers, one_of, require, shown
+from ..base.checks import above_0, instance, numbers, one_of, refuse, require, shown
 from ..base.tables import MEASUREMENTS, check
 from ..base.units import MIB
 from ..costs import Interpolated
@@ -91,7 +91,7 @@ def _read(path: Path, parse: Callable):
             return parse(file)
     except (OSError, ValueError) as error:
         why = str(error).strip().splitlines()[0]
-        require(False, str(path), "what `make study` writes", found=why)
+        refuse(str(path), "what `make study` writes", found=why)
 
 
 def scenario(profile: pd.DataFrame, collectives: pd.DataFrame, n_workers: int) -> Scenario:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...base.checks import require
+from ...base.checks import refuse, require
 from ...base.tables import EVENTS, check
 from ...base.units import GIB
 from .collectives import collective, dtype_bytes
@@ -74,7 +74,7 @@ def read(source: Source):
     n = len(_messages(nodes))
     found = f"an execution trace ({len(nodes)} nodes, {n} messages) without times"
     do = "Load the Kineto trace of the same run; workbench.traces.add_sizes(run, path) completes it"
-    require(False, source.file, "a trace with ts and dur", found=found, do=". ".join([do, *damage]))
+    refuse(source.file, "a trace with ts and dur", found=found, do=". ".join([do, *damage]))
 
 
 def called_messages(source: Source) -> pd.DataFrame:
