@@ -69,7 +69,7 @@ def test_units_are_those_of_the_header(names, nbytes, seconds):
 
 @pytest.mark.parametrize("names", ["size,time_us,np", "size_mb,time,np", "bytes,latency,gpus"])
 def test_a_unit_that_is_not_written_is_asked_for(names):
-    with pytest.raises(ValueError, match="f: column '(size|time|latency)' has no unit. Rename it"):
+    with pytest.raises(ValueError, match="f: column '(size|time|latency)'.* a unit, got none. Re"):
         read(f"{names}\n4,5,2\n", "f")
 
 
@@ -84,7 +84,7 @@ def test_the_text_and_the_table_of_a_file_hold_the_same_bytes():
 
 def test_sizes_that_would_be_powers_of_two_in_a_binary_unit_are_doubted():
     problems = read("size_MB,seconds,np\n0.25,5,2\n4,5,2\n512,5,2\n", "f")[1]
-    assert "of 1048576 bytes all sizes would be powers of 2" in problems[0]
+    assert "1048576 bytes all sizes would be powers of 2" in problems[0]
     assert "would be" not in read("size_MB,seconds,np\n3,5,2\n4,5,2\n", "f")[1][0]
 
 
@@ -102,7 +102,7 @@ def test_workers_go_by_many_names(name):
     ],
 )
 def test_names_that_would_be_known_are_told_beside_a_missing_column(names, known):
-    with pytest.raises(ValueError, match=f"Found: {names.replace(',', ', ')}. Rename.*{known}"):
+    with pytest.raises(ValueError, match=f"got {names.replace(',', ', ')}. Rename.*{known}"):
         read(f"{names}\n8,1,2\n", "f")
 
 
@@ -111,7 +111,7 @@ def test_decimal_units_are_said():
 
 
 def test_two_columns_for_one_quantity_are_refused_unless_one_has_our_name():
-    with pytest.raises(ValueError, match="'time_us', 'latency_us' may all be seconds"):
+    with pytest.raises(ValueError, match="of seconds, got 'time_us', 'latency_us'"):
         read("bytes,time_us,latency_us,np\n4,5,6,2\n", "f")
     table, _ = read("bytes,time_us,seconds,np\n4,5,6,2\n", "f")
     assert table.seconds.tolist() == [6] and table["time_us"].tolist() == [5]
@@ -127,20 +127,20 @@ def test_any_usual_delimiter_and_quotes(mark):
 
 @pytest.mark.parametrize("row", ["8;0,5;2", '8;"1.024,5";2'])
 def test_decimal_commas_are_refused(row):
-    with pytest.raises(ValueError, match="f: column 'seconds' has a comma inside a number"):
+    with pytest.raises(ValueError, match="f: column 'seconds': .*, got '.*,5'"):
         read(f"nbytes;seconds;np\n{row}\n", "f")
 
 
 def test_a_row_without_a_number_is_left_out_and_named_by_its_line():
     table, problems = read(TEXT + "\nall_reduce,2,1,many,1e-3,y\n", "f")
     assert len(table) == 1
-    assert "line 5 left out: nbytes is 'many'" in problems[0]
+    assert "line 5 left out: nbytes: " in problems[0] and "got 'many'" in problems[0]
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", ""])
 def test_a_time_that_is_none_is_left_out(seconds):
     table, problems = read(f"nbytes,seconds,np\n8,1,2\n8,{seconds},2\n", "f")
-    assert len(table) == 1 and "line 3 left out: seconds is" in problems[0]
+    assert len(table) == 1 and "line 3 left out: seconds: " in problems[0]
 
 
 def test_a_row_of_no_bytes_stays():
@@ -158,12 +158,12 @@ def test_collectives_are_called_by_our_names():
 
 
 def test_no_usable_row_is_an_error():
-    with pytest.raises(ValueError, match="f: no row with numbers"):
+    with pytest.raises(ValueError, match="f: .*row with numbers.*got none; line 2"):
         read("n_workers,nbytes,seconds\nx,y,z\n", "f")
 
 
 def test_missing_columns_are_named_beside_those_found():
-    with pytest.raises(ValueError, match=r"missing column n_workers \(workers\). Found: .*seconds"):
+    with pytest.raises(ValueError, match=r"n_workers \(workers\), got nbytes, seconds\."):
         read("nbytes,seconds\n8,1\n", "f")
 
 
@@ -174,7 +174,7 @@ def test_a_frame_is_read_like_a_file():
     table, problems = from_table(frame)
     assert table[list(MEASUREMENTS)].dtypes.astype(str).to_dict() == DTYPES
     assert (table.nbytes.tolist(), table.seconds.tolist()) == ([2**20], [3e-3])
-    assert problems == ["row 2 left out: time_ms is -1.0, expected a time above 0"]
+    assert problems == ["row 2 left out: time_ms: expected a time above 0, got -1"]
     assert list(frame) == ["size_mib", "time_ms", "gpus"]
 
 
@@ -188,7 +188,7 @@ def test_missing_numbers_of_a_frame_are_left_out():
 def test_durations_of_pandas_are_refused():
     frame = pd.DataFrame({"nbytes": [10], "n_workers": [2]})
     frame["seconds"] = pd.to_timedelta([1], unit="ms")
-    with pytest.raises(ValueError, match=r"'seconds': .* timedelta: use \.dt\.total_seconds\(\)"):
+    with pytest.raises(ValueError, match=r"'seconds': .* timedelta.*\.dt\.total_seconds\(\)"):
         from_table(frame)
 
 

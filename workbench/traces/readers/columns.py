@@ -1,4 +1,4 @@
-"""Delimited text with a header, and which of its columns holds which quantity in which unit."""
+"""Tables as text: their fields, the quantity and unit of each column, messages about them."""
 
 import csv
 import re
@@ -6,13 +6,14 @@ import re
 import numpy as np
 import pandas as pd
 
+from ...base.checks import refuse
 from ...base.units import GIB, KIB, MIB
 
 _BYTES = {
     "b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB,
     "kb": 1e3, "mb": 1e6, "gb": 1e9,
 }  # fmt: skip
-_TICKS = {  # in a second
+_TICKS = {  # units per second
     "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
     "ms": 1e3, "msec": 1e3, "millis": 1e3, "millisecond": 1e3, "milliseconds": 1e3,
     "us": 1e6, "usec": 1e6, "usecs": 1e6, "µs": 1e6, "μs": 1e6, "micros": 1e6,
@@ -35,40 +36,59 @@ _NAMES = {
 _STEMS = {name: quantity for quantity, names in _NAMES.items() for name in names.split()}
 UNITS_OF = {"nbytes": _BYTES, "seconds": _TICKS}
 _FIELD_BYTES = 2**17
+_LONGEST = 2000  # characters read of a log's line; rows have about 150
+COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]")  # codes of terminals
 NO_WORKERS = "the text does not say how many workers took part. Set it: table.assign(n_workers=8)"
 
 
 def accepted(quantity: str) -> str:
-    """Names by which a column is known to hold a quantity, the plainest, for a message."""
-    names = _NAMES[quantity].split()
-    units = ", with a unit such as size_mib" if quantity == "nbytes" else ""
-    units = ", with a unit such as time_us" if quantity == "seconds" else units
-    return ", ".join(dict.fromkeys([quantity, *names[:8]])) + units
+    """Return common names of columns with a quantity, for a message."""
+    example = {"nbytes": "size_mib", "seconds": "time_us"}.get(quantity)
+    names = ", ".join(dict.fromkeys([quantity, *_NAMES[quantity].split()[:8]]))
+    return names + (f", with a unit such as {example}" if example else "")
+
+
+def nothing_timed(text: str, file: str, problems: list[str], expected: str):
+    """Raise ValueError for a text without a row that could be read."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    found = problems[0] if problems else f"it begins with {first[:80]!r}"
+    refuse(file, expected, found=f"no timed collective: {found}")
+
+
+def log_lines(text: str) -> list[str]:
+    """Return the lines of a log without colours, carriage returns and excess length."""
+    return [line[:_LONGEST].replace("\r", " ") for line in COLOUR.sub("", text).split("\n")]
+
+
+def whole_within(values: pd.Series, least: float, limit: float) -> pd.Series:
+    """Return which values are whole numbers from `least` up and below `limit`."""
+    return (values >= least) & (values < limit) & (values % 1 == 0)
 
 
 def whole_bytes(values: pd.Series, unit: float, name: str) -> tuple[pd.Series, list[str]]:
-    """Sizes in a unit of so many bytes -> bytes, and what is to be said of it.
+    """Return sizes in bytes, and a remark on an ambiguous unit.
 
-    A printed size is rounded, so that bytes are the nearest whole; those that are in bytes stay.
+    Printed sizes are rounded, so they become the nearest whole bytes, except those in bytes.
+    unit : bytes
     """
     sizes = values * unit
     if unit not in (1e3, 1e6, 1e9):
         return (sizes if unit == 1 else sizes.round()), []
-    said = f"{name}: a unit is {unit:.0f} bytes"
+    said = f"{name}: its unit is {unit:.0f} bytes"
     binary = {1e3: KIB, 1e6: MIB, 1e9: GIB}[unit]
     seen = values[values * binary >= 1]
     if len(seen) > 1 and (_powers(seen * binary) & ~_powers(seen * unit)).all():
-        said += f", but of {binary} bytes all sizes would be powers of 2"
-    return sizes.round(), [f"{said}; write KiB, MiB or GiB where those are meant"]
+        said += f", but with {binary} bytes all sizes would be powers of 2"
+    return sizes.round(), [f"{said}. Write KiB, MiB or GiB if those are meant"]
 
 
 def _powers(sizes: pd.Series) -> pd.Series:
-    """Whether each is a power of 2, as far as five printed digits tell."""
+    """Return which sizes are powers of 2 to five digits."""
     return (sizes / 2 ** np.log2(sizes).round() - 1).abs() < 1e-5
 
 
 def header(head: bytes) -> list[str]:
-    """Names of the columns in the first line that is neither blank nor a comment."""
+    """Return the names of the columns in the first line that is not blank or a comment."""
     text = head.decode("utf-8-sig", errors="replace")
     lines = (line for line in text.split("\n") if line.strip() and not line.startswith("#"))
     line = next(lines, "")[:_FIELD_BYTES]
@@ -80,7 +100,7 @@ def header(head: bytes) -> list[str]:
 
 
 def delimited(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """Fields as text, indexed by line number, and the lines that do not fit the header."""
+    """Return fields as text, indexed by line number, and the lines that do not fit the header."""
     lines = text.removeprefix("\ufeff").split("\n")
     kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
     names = header("\n".join(line for _, line in kept[:1]).encode())
@@ -97,13 +117,12 @@ def delimited(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
                 rows.append([field.strip() for field in fields])
     except csv.Error as error:
         raise ValueError(f"{file}: not a CSV table ({error}) near line {reader.line_num}") from None
-    return pd.DataFrame(
-        rows, index=numbers, columns=[n.strip() for n in names], dtype=str
-    ), problems
+    columns = [name.strip() for name in names]
+    return pd.DataFrame(rows, index=numbers, columns=columns, dtype=str), problems
 
 
 def quantities(columns) -> dict[str, list[tuple[int, float | None]]]:
-    """quantity -> (position, units in a second or bytes in a unit; None when not said)."""
+    """Return quantity -> (position, units per second or bytes per unit; None if unknown)."""
     found: dict = {}
     for position, column in enumerate(columns):
         if quantity := _quantity(str(column)):
@@ -112,7 +131,7 @@ def quantities(columns) -> dict[str, list[tuple[int, float | None]]]:
 
 
 def _quantity(column: str) -> tuple[str, float | None] | None:
-    """`Avg latency (us)` -> (seconds, 1e6)."""
+    """Return the quantity and unit of a column: `Avg latency (us)` -> (seconds, 1e6)."""
     name = re.sub(r"[^\wµμ]+", "_", column.strip().lower()).strip("_")
     if name in ("nbytes", "n_bytes", "num_bytes", "bytes"):
         return "nbytes", 1

@@ -11,7 +11,7 @@ import pandas as pd
 from ...base.units import GB
 from .collectives import dtype_bytes
 
-_A_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
+PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _PER_LINK = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 _WHOLE = dict.fromkeys(["n_workers", "n_nodes", "n_wrong"], "Int64") | {"nbytes": "int64"}
 
@@ -147,16 +147,16 @@ def _ticks(rows: list[dict], unit: str, problems: list[str]) -> float:
         for row in rows
         if (algbw := printed_number(row["algbw"])) > 0.1 and printed_number(row["nbytes"]) > 0
     ]
-    by_bandwidth = max(sorted(told)[len(told) // 2], 1e-300) if told else _A_SECOND[unit]
-    nearest = min(_A_SECOND, key=lambda u: abs(math.log(by_bandwidth / _A_SECOND[u])))
-    if not 0.9 < by_bandwidth / _A_SECOND[nearest] < 1.1:
+    by_bandwidth = max(sorted(told)[len(told) // 2], 1e-300) if told else PER_SECOND[unit]
+    nearest = min(PER_SECOND, key=lambda u: abs(math.log(by_bandwidth / PER_SECOND[u])))
+    if not 0.9 < by_bandwidth / PER_SECOND[nearest] < 1.1:
         problems.append(
-            f"algbw is {by_bandwidth / _A_SECOND[unit]:.3g} of size/time in {unit}: check the times"
+            f"algbw is {by_bandwidth / PER_SECOND[unit]:.3g} of size/time in {unit}: check times"
         )
-        return _A_SECOND[unit]
+        return PER_SECOND[unit]
     if nearest != unit:
         problems.append(f"times are in {nearest}, not {unit}: so say the bandwidths beside them")
-    return _A_SECOND[nearest]
+    return PER_SECOND[nearest]
 
 
 def _collective(rows: list[dict]) -> str:
