@@ -54,7 +54,7 @@ def test_columns_that_several_programs_print_leave_the_collective_unknown():
     for text in (RANKS + NO_REDOP + whole, amd + NO_REDOP + HALVES, RANKS + NEW + HALVES):
         table, problems = read(text, "f")
         assert table.op.tolist() == ["unknown"]
-        assert any("which collective" in problem for problem in problems)
+        assert any("collective" in problem for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_shorter_list_than_ranks_of_groups_counts_one_group():
     )
     table, problems = read(ranks + NEW + NEW_ROW.replace("10.49  10.49", "10.49  15.73"), "f")
     assert (table.n_workers.tolist(), table.n_nodes.tolist()) == ([4], [2])
-    assert problems == ["2 groups ran side by side: n_workers is that of one group"]
+    assert len(problems) == 1 and problems[0].startswith("2 groups ")
 
 
 def test_processes_that_ran_alone_are_told_from_one_run():
@@ -201,7 +201,8 @@ def test_a_log_of_five_collectives(shared):
 
 def test_a_table_without_rows_is_said(shared):
     path = shared / "traces/nccl_tests/nccl_N2_G1_node002_node008.log"
-    assert read(path.read_text(), "log")[1] == ["the table at line 36 (send_recv) holds no row"]
+    (problem,) = read(path.read_text(), "log")[1]
+    assert problem.startswith("the table at line 36 (send_recv)")
 
 
 def test_seconds_agree_with_the_bandwidths_printed_beside_them_in_all_real_logs(shared):
@@ -285,14 +286,14 @@ def test_the_first_versions_timed_in_milliseconds():
     row = "  8388608  2097152  float  sum  0.278  30.17  30.17  0e+00  0.280  29.96  29.96  0e+00\n"
     table, problems = read(RANKS + header + row, "f")
     assert table.seconds.tolist() == [pytest.approx(278e-6)]
-    assert problems == ["times are in ms, not us: so say the bandwidths beside them"]
+    assert len(problems) == 1 and "in ms, not us" in problems[0]
 
 
 def test_a_row_timed_in_place_alone():
     row = "  1048576  262144  float  sum  -1" + " " * 34 + "101.0  10.38  10.38  0\n"
     table, problems = read(RANKS + NEW + row, "f")
     assert table.seconds.tolist() == table.in_place_seconds.tolist() == [1.01e-4]
-    assert "nothing was timed out of place" in problems[0]
+    assert "only in place" in problems[0]
 
 
 def test_the_program_on_a_command_line_tells_what_columns_cannot():
@@ -311,7 +312,7 @@ def test_a_time_that_is_none_leaves_its_row_out(time):
 def test_a_broken_time_in_place_leaves_the_row():
     table, problems = read(RANKS + NEW + NEW_ROW.replace("101.0", "-5"), "f")
     assert table.in_place_seconds.isna().all() and len(table) == 1
-    assert problems == ["line 4: in-place time left out, it is -5"]
+    assert problems == ["line 4: in-place time left out (time is -5)"]
 
 
 def test_rows_of_no_bytes_stay():

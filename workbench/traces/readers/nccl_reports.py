@@ -15,20 +15,23 @@ PROGRAM = re.compile(r"\b(\w{2,40}?)_perf(?:_\w{1,20})?\b")  # some builds: all_
 
 
 def reported(text: str, file: str, problems: list[str]) -> list[dict] | None:
-    """Rows of a report; None when the text is none. Raises ValueError on broken CSV."""
+    """Return rows of a report; None if the text is not one. Raises ValueError for broken CSV."""
     lines = text.split("\n")
     if (start := _csv_header(lines)) is not None:
-        return _records(_csv(lines[start:], file))
+        try:
+            return _records(csv.DictReader(lines[start:], skipinitialspace=True))
+        except csv.Error as error:
+            raise ValueError(f"{file}: not a CSV table ({error})") from None
     return _json(text, problems) if _MARKS.search(text) else None
 
 
 def is_report(text: str) -> bool:
-    """Whether keys or columns that only those reports have are there."""
+    """Return whether the text contains keys or columns that only such reports have."""
     return _MARKS.search(text) is not None or _csv_header(text.split("\n")) is not None
 
 
 def _json(text: str, problems: list[str]) -> list[dict]:
-    """Rows of whatever JSON the text holds, whole or cut."""
+    """Return rows of any JSON in the text, complete or cut."""
     decoder, at, failures, rows, records, config = json.JSONDecoder(), 0, 0, [], [], {}
     program = next(iter(PROGRAM.findall(text)), "")
     while (at := text.find("{", at)) >= 0 and failures < 1000:
@@ -41,7 +44,7 @@ def _json(text: str, problems: list[str]) -> list[dict]:
         records += [found] if "inPlace" in found else []
         rows += _objects(found)
     if failures and rows:
-        problems.append("the JSON is cut or has other text in it: its whole rows are read")
+        problems.append("the JSON is cut or has other text in it: only complete rows are read")
     n_workers, n_nodes = _devices(config if isinstance(config, dict) else {})
     name = program.removesuffix("_perf")
     common = {"op": collective(name) or name, "n_workers": n_workers, "n_nodes": n_nodes}
@@ -49,7 +52,7 @@ def _json(text: str, problems: list[str]) -> list[dict]:
 
 
 def _objects(found: dict) -> list[dict]:
-    """Rows of a decoded object: a document, a list of sizes, or one row of a cut document."""
+    """Return rows of a decoded object: a document, a list of sizes, or a row of a cut document."""
     rows = []
     for key, value in found.items():
         if key in ("results", "benchmark") and isinstance(value, list):
@@ -60,17 +63,18 @@ def _objects(found: dict) -> list[dict]:
                  "busbw": value.get(f"{p}_busbw"), "#wrong": value.get(f"{p}_error")}
                 for p in ("oop", "ip")
             ]  # fmt: skip
-            rows.append(_json_row(key, value, groups))
+            rows.append(_row(key, value, groups))
     if "size" in found and ("out_of_place" in found or "in_place" in found):
-        groups = [found.get(key) or {} for key in ("out_of_place", "in_place")]
-        groups = [g if isinstance(g, dict) else {} for g in groups]
+        groups = [found.get(key) for key in ("out_of_place", "in_place")]
         names = {"alg_bw": "algbw", "bus_bw": "busbw", "nwrong": "#wrong", "cpu_time": "time"}
-        groups = [{names.get(k, k): v for k, v in g.items()} for g in groups]
-        rows.append(_json_row(found["size"], found, groups))
+        groups = [g.items() if isinstance(g, dict) else () for g in groups]
+        rows.append(
+            _row(found["size"], found, [{names.get(k, k): v for k, v in g} for g in groups])
+        )
     return rows
 
 
-def _json_row(size, found: dict, groups: list[dict]) -> dict:
+def _row(size, found: dict, groups: list[dict]) -> dict:
     told = {key: str(found.get(key, "")).strip() for key in ("count", "redop", "root")}
     return both_places(groups) | told | {
         "where": f"size {size}", "table": None, "nbytes": size, "dtype": str(found.get("type", "")),
@@ -78,7 +82,7 @@ def _json_row(size, found: dict, groups: list[dict]) -> dict:
 
 
 def _devices(config: dict) -> tuple:
-    """Workers and nodes: the report lists the first device of each process alone."""
+    """Return workers and nodes: the report lists only the first device of each process."""
     devices = config.get("devices")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     if not devices:
@@ -91,41 +95,29 @@ def _devices(config: dict) -> tuple:
 
 
 def _records(records) -> list[dict]:
-    """Rows of rccl-tests' own records, one out of place and one in place a size."""
+    """Return rows of rccl-tests' records: two per size, out of place and in place."""
     rows: dict = {}
     for n, record in enumerate(records, start=1):
         record = {str(k).lower().strip(): v for k, v in record.items()}
-        name = str(record.get("name") or record.get("collective") or "")
-        same = ("numcycle", "size", "type", "redop", "ranks")
-        key = (name, *(str(record.get(k)) for k in same))
+        record["name"] = str(record.get("name") or record.get("collective") or "")
+        same = ("name", "numcycle", "size", "type", "redop", "ranks")
         inside = str(record.get("inplace")).strip().lower() in ("1", "true")
-        group = {"time": record.get("time"), "algbw": record.get("algbw")}
-        group |= {"busbw": record.get("busbw"), "#wrong": record.get("#wrong", record.get("wrong"))}
-        row = rows.setdefault(key, {"groups": [{}, {}], "n": n, "record": record, "name": name})
-        row["groups"][inside] = group
-    return [_record(**row) for row in rows.values()]
+        group = {key: record.get(key) for key in ("time", "algbw", "busbw")}
+        group["#wrong"] = record.get("#wrong", record.get("wrong"))
+        row = rows.setdefault(tuple(str(record.get(k)) for k in same), (n, record, [{}, {}]))
+        row[-1][inside] = group
+    return [_record(*row) for row in rows.values()]
 
 
-def _record(groups: list[dict], n: int, record: dict, name: str) -> dict:
+def _record(n: int, record: dict, groups: list[dict]) -> dict:
     workers = whole_number(record.get("ranks")) * (whole_number(record.get("gpusperrank")) or 1)
-    return both_places(groups) | {
-        "where": f"record {n}", "table": None, "nbytes": record.get("size"),
-        "count": "", "dtype": str(record.get("type", "")), "redop": str(record.get("redop", "")),
-        "root": "", "op": collective(name) or name.lower(),
-        "n_workers": workers or pd.NA,
-        "n_nodes": whole_number(record.get("nodes")) or pd.NA,
+    found = {key: record.get(key, "") for key in ("type", "redop")}
+    return _row(record.get("size"), found, groups) | {
+        "where": f"record {n}", "op": collective(record["name"]) or record["name"].lower(),
+        "n_workers": workers or pd.NA, "n_nodes": whole_number(record.get("nodes")) or pd.NA,
     }  # fmt: skip
 
 
-def _csv(lines: list[str], file: str) -> list[dict]:
-    try:
-        return list(csv.DictReader(lines, skipinitialspace=True))
-    except csv.Error as error:
-        raise ValueError(f"{file}: not a CSV table ({error})") from None
-
-
 def _csv_header(lines: list[str]) -> int | None:
-    for n, line in enumerate(lines):
-        if "," in line and _CSV <= {name.strip(' "\r').lower() for name in line.split(",")}:
-            return n
-    return None
+    named = ({name.strip(' "\r').lower() for name in line.split(",")} for line in lines)
+    return next((n for n, names in enumerate(named) if _CSV <= names), None)

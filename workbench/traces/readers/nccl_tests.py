@@ -1,7 +1,7 @@
 """Output of nccl-tests and rccl-tests (`all_reduce_perf` and its siblings): text -> MEASUREMENTS.
 
-Columns are found by the header line of each table, since their number differs between versions and
-collectives (redop and root may be missing or blank; the check column is `error` or `#wrong`).
+Columns are located by the header line of each table, since they differ between versions and
+collectives: redop and root may be missing or blank; the check column is `error` or `#wrong`.
 """
 
 import re
@@ -10,70 +10,66 @@ import pandas as pd
 
 from . import nccl_reports, nccl_rows
 from .collectives import collective
+from .columns import COLOUR, log_lines, nothing_timed
 
-_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]")
-# A line of the library may be glued to an unfinished row: `... float     sumnode01:12:12 [0] NCCL`.
+# A line of the library may follow an unfinished row directly: `float  sumnode01:12:12 [0] NCCL`.
 _GLUED = "(?<=N/A)|(?<= sum)|(?<= prod)|(?<= max)|(?<= min)|(?<= avg)|(?<= none)|(?<=mulsum)"
 _LIBRARY = re.compile(
     rf"(?:{_GLUED}|(?<![A-Za-z_./-])(?!(?<=\d)e[-+]\d|(?:sum|prod|max|min|avg|none|mulsum)[a-z]))"
     r"[A-Za-z][\w.-]{0,99}:\d+:\d+ (?:\[\d+\] )?(?:\S+ )?(?:NCCL|RCCL) (?:INFO|WARN|TRACE)\b"
 )
-_TAG = re.compile(  # of mpirun, srun -l, or a clock; before a line that holds numbers alone
+_TAG = re.compile(  # of mpirun, srun -l, or a clock; before a line of numbers only
     r"^(?:\[[^\]]{1,80}\](?:<std\w+>)?:?|\d+:(?=\s)|\d{4}-\d\d-\d\d[T ]?|"
     r"[\d:.,]*\d:\d\d[\d.,]*Z?)\s*"
 )
-_LONGEST = 2000  # characters of a line that are looked at: a row has some 150
 _STARTING = re.compile(r"Collective test starting:\s*(\w+)", re.IGNORECASE)
-_WORD = re.compile(  # of those that columns do not tell apart
+_WORD = re.compile(  # collectives with the same columns
     r"(?<![a-z_-])(?<!reduce )(?:[nr]ccl)?(all[-_ ]?gather|all[-_ ]?to[-_ ]?all|gather|scatter)"
     r"(?:[-_ ]test)?(?![a-z])",
     re.IGNORECASE,
 )
-_CALLED = re.compile(
-    r"\s*(\w{2,40}): opCount\b"
-)  # NCCL INFO of a call, with NCCL_DEBUG_SUBSYS=COLL
+_CALLED = re.compile(r"\s*(\w{2,40}): opCount\b")  # NCCL INFO with NCCL_DEBUG_SUBSYS=COLL
 _AMD = re.compile(r"\b(?:AMD|Radeon|Instinct|Vega|gfx\d|MI\d)", re.IGNORECASE)
 _RANK = re.compile(
     r"\bRank\s+(\d{1,7})\b(?:\s+Group\s+(\d+))?.{0,80}?\bon\s+(\S+)\s+device", re.IGNORECASE
 )
 _HEADER = re.compile(
-    r"#\s*((?:size|bytes)\s+(?:count|n|elements)\s.{0,200}?\btime\b.*|"
-    r"(?:size|bytes)\s+(?:count|n|elements)\s.{0,200}?\bcputime\b.*)",
-    re.IGNORECASE,
+    r"#\s*((?:size|bytes)\s+(?:count|n|elements)\s.{0,200}?\b(?:cpu)?time\b.*)", re.IGNORECASE
 )
 _UNITS = re.compile(r"#\s*\((?:B|bytes)\).*?\((ns|us|ms|s)\)", re.IGNORECASE)
-_DTYPES = (
-    "u?int(?:8|32|64)?|char|half|float|double|bfloat16|float16|bf16|fp8_e[45]m[23]|f8e[45]m[23]"
-)
+_DTYPES = "u?int(?:8|32|64)?|char|half|float|double|b?float16|bf16|f(?:p8_|8)e[45]m[23]"
 _ROW = re.compile(rf"(?<![\w.+-])(\d+)\s+(\d+)\s+({_DTYPES})(?=\s|[A-Z]|$)")
 _NUMBERS = re.compile(r"(?:\s*(?:N/A|[-+\d.eE]+\*?)(?=\s|$))+\s*")
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a table's header is there. A log may open with much else: absence proves little."""
+    """Return whether it contains a table's header; in a log that may come later than the head."""
     text = head.decode(errors="replace")
     return _HEADER.search(text) is not None or nccl_reports.is_report(text)
 
 
 def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
-    """MEASUREMENTS out of place and a list of problems.
+    """Return MEASUREMENTS out of place and a list of problems.
 
-    Further columns: `in_place_seconds`, `n_wrong`, `dtype`, `redop`. The workers and nodes are
-    counted from the `Rank ... on host` lines above each table, or follow from the bandwidths.
-    Raises ValueError when the text holds no table of nccl-tests.
+    Further columns: `in_place_seconds`, `n_wrong`, `dtype`, `redop`. Workers and nodes are counted
+    from the `Rank ... on host` lines above each table, or follow from the bandwidths.
+    Raises ValueError if the text contains no table of nccl-tests.
     """
     problems: list[str] = []
-    text = _COLOUR.sub("", text)
+    text = COLOUR.sub("", text)
     rows = nccl_reports.reported(text, file, problems)
-    if rows is None:
-        rows = _text([line[:_LONGEST].replace("\r", " ") for line in text.split("\n")], problems)
+    rows = _text(log_lines(text), problems) if rows is None else rows
     if (table := nccl_rows.tables(rows, problems)) is None:
-        raise ValueError(_nothing(text, file, problems))
+        expected = (
+            "a table of nccl-tests (a line '# size count type ... time algbw busbw' and rows), "
+            "OSU's, or a CSV with n_workers, nbytes, seconds"
+        )
+        nothing_timed(text, file, problems, expected)
     return table, list(dict.fromkeys(problems))
 
 
 def _text(lines: list[str], problems: list[str]) -> list[dict]:
-    """A dict of tokens for each row of the tables a log prints."""
+    """Return a dict of tokens for each row of the tables in a log."""
     rows, ranks, listing, pending = [], {}, False, None
     said = {"sure": "", "hint": "", "amd": False}
     tables: list[_Table] = []
@@ -95,39 +91,37 @@ def _text(lines: list[str], problems: list[str]) -> list[dict]:
         elif tables and (row := _ROW.search(line)):
             pending = {"where": f"line {number}", "table": tables[-1], "text": line[row.start() :]}
             rows.append(pending)
-        elif _unfinished(pending) and _NUMBERS.fullmatch(rest := _TAG.sub("", _TAG.sub("", line))):
-            pending["text"] += " " + rest  # the library spoke in the middle of the row
+        elif (
+            pending
+            and len(pending["text"].split()) < pending["table"].n_columns
+            and _NUMBERS.fullmatch(rest := _TAG.sub("", _TAG.sub("", line)))
+        ):
+            pending["text"] += " " + rest  # a line of the library interrupted the row
         else:
             _hear(line, said)
     rows = [tokens for row in rows if (tokens := _tokens(row, problems))]
     empty = [t for t in tables if all(row["table"] is not t for row in rows)]
-    problems += [f"the table at line {t.line} ({t.op or 'unknown'}) holds no row" for t in empty]
+    problems += [f"the table at line {t.line} ({t.op or 'unknown'}) has no rows" for t in empty]
     return rows
 
 
 def _hear(line: str, said: dict) -> None:
-    """Note what a line says of the collective to come: announced, by its program, in words."""
-    words = {re.sub("[- ]", "_", word.lower()) for word in _WORD.findall(line)}
+    """Note the next collective if a line announces it, or names it or its program."""
     if starting := _STARTING.search(line):
         said["sure"] = starting[1]
     elif len(programs := set(nccl_reports.PROGRAM.findall(line))) == 1:
         said["hint"] = programs.pop()
-    elif not programs and len(ops := {collective(word) for word in words}) == 1:
-        said["hint"] = ops.pop()
-
-
-def _unfinished(row: dict | None) -> bool:
-    if row is None:
-        return False
-    columns = len(row["table"].lead) + 2 * len(row["table"].group)
-    return len(row["text"].split()) < columns
+    elif not programs:
+        words = (re.sub("[- ]", "_", word.lower()) for word in _WORD.findall(line))
+        ops = {collective(word) for word in words}
+        said["hint"] = ops.pop() if len(ops) == 1 else said["hint"]
 
 
 class _Table:
-    """What is common to the rows of a table: its columns, who took part, what is said of it.
+    """What the rows of a table share: columns, workers, collective.
 
-    called : collectives that the library said it was asked for while the table was printed
-    amd : whether the devices are AMD's, whose tests once printed other columns
+    called : collectives that the library logged while the table was printed
+    amd : whether the devices are AMD's, whose older tests printed other columns
     """
 
     def __init__(self, line: int, header: str, said: dict, crew: tuple):
@@ -139,16 +133,17 @@ class _Table:
         timed = [n for n, name in enumerate(columns) if name.removeprefix("cpu") == "time"] or [0]
         self.lead = columns[: timed[0]]
         self.group = columns[timed[0] : (timed[1:] or [None])[0]]
+        self.n_columns = len(self.lead) + 2 * len(self.group)
         self.n_workers, self.n_nodes = crew
 
 
 def _crew(ranks: dict, problems: list[str]) -> tuple:
-    """Workers and nodes of a communicator: `NCCL_TESTS_SPLIT` makes several, side by side."""
+    """Return workers and nodes of a communicator; `NCCL_TESTS_SPLIT` makes several at once."""
     if not ranks:
         return pd.NA, pd.NA
     if len(next(iter(ranks.values()))) > 1:
         problems.append(
-            "ranks are listed more than once: the test ran separately in each process (is it built "
+            "ranks are listed more than once: the test ran separately in each process (built "
             "without MPI?), so n_workers counts the workers of one process"
         )
     groups: dict = {}
@@ -156,18 +151,22 @@ def _crew(ranks: dict, problems: list[str]) -> tuple:
         groups.setdefault(group, []).append(host)
     sizes = {len(hosts) for hosts in groups.values()}
     if len(groups) > 1:
-        problems.append(f"{len(groups)} groups ran side by side: n_workers is that of one group")
+        problems.append(f"{len(groups)} groups ran at once: n_workers is that of one group")
     if len(sizes) > 1:
         return pd.NA, pd.NA
     return sizes.pop(), max(len(set(hosts)) for hosts in groups.values())
 
 
 def _tokens(row: dict, problems: list[str]) -> dict | None:
-    """The row's tokens under common names."""
+    """Return the row's tokens under common names, None if it has no time."""
     text, table = row["text"], row["table"]
-    size, count, dtype = _ROW.match(text).groups()
-    rest = text[_ROW.match(text).end() :].split()
-    rest = [t for t in rest if not re.fullmatch(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d", t)]
+    head = _ROW.match(text)
+    size, count, dtype = head.groups()
+    rest = [
+        t
+        for t in text[head.end() :].split()
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d", t)
+    ]
     redop = rest.pop(0) if rest and re.fullmatch(r"[a-z]\w*", rest[0]) else "none"
     width = len(table.group)
     # A root may be blank: then the numbers fill whole groups.
@@ -182,12 +181,3 @@ def _tokens(row: dict, problems: list[str]) -> dict | None:
         "nbytes": size, "count": count, "dtype": dtype, "redop": redop, "root": root,
         "op": table.op, "n_workers": table.n_workers, "n_nodes": table.n_nodes,
     }  # fmt: skip
-
-
-def _nothing(text: str, file: str, problems: list[str]) -> str:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    found = problems[0] if problems else f"it begins with {first[:80]!r}"
-    return (
-        f"{file}: no timed collective. Expected a table of nccl-tests (a line '# size count type "
-        f"... time algbw busbw' and rows), OSU's, or a CSV with n_workers, nbytes, seconds; {found}"
-    )
