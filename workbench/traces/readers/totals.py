@@ -1,7 +1,7 @@
-"""Summaries of nvprof and of `nsys stats`, as CSV: a kernel's time over the whole run, no more.
+"""Summaries by nvprof and `nsys stats`, as CSV: the total time of each kernel over the run.
 
-Sums say how much of each kernel there was, not when, so neither overlap nor iterations can be told:
-as a trace such a file is refused. `workbench.traces.read_totals` returns the sums themselves.
+Totals lack the time of each call, so overlap and iterations are unknown: such a file is refused as
+a trace. `workbench.traces.read_totals` returns the totals.
 """
 
 import csv
@@ -11,6 +11,7 @@ from decimal import Decimal, InvalidOperation
 
 import pandas as pd
 
+from ...base.checks import refuse
 from .collectives import collective, is_communication
 from .source import Source
 
@@ -25,7 +26,7 @@ TOTALS = {
     "max_s": "s",
 }
 _EXPONENT = {"s": 0, "ms": -3, "us": -6, "\N{MICRO SIGN}s": -6, "ns": -9}
-# What a column may be called, without its unit: nvprof, old and new `nsys stats`.
+# Names of columns without units: nvprof, old and new `nsys stats`.
 _COLUMNS = {
     "seconds": ("time", "total time"),
     "n_calls": ("instances", "calls", "count", "operations"),
@@ -33,6 +34,8 @@ _COLUMNS = {
     "min_s": ("min", "minimum"),
     "max_s": ("max", "maximum"),
     "name": ("name", "operation"),
+    "type": ("type",),
+    "category": ("category",),
 }
 _TIMES = ("seconds", "mean_s", "min_s", "max_s")
 _UNIT = re.compile(r"\s*\((%|m?s|us|ns)\)$")
@@ -42,62 +45,60 @@ _NUMBER = re.compile(r"\d[\d,.]*(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a header of such a table is there, also below other output."""
+    """Return whether it contains the header of such a table, also below other output."""
     return any(_is_header(line) for line in head.decode(errors="replace").splitlines())
 
 
 def read(source: Source):
-    """Always raise ValueError: a table of sums is not a trace."""
-    raise ValueError(
-        f"{source.file}: totals only (a summary by nvprof or nsys stats), so overlap and iterations"
-        " cannot be known: expected a trace with the start of every kernel. Record one with nsys "
-        "profile -t cuda,nvtx and nsys export --type sqlite, or with the profiler of PyTorch. The "
-        "sums themselves: read_totals(path)"
+    """Raise ValueError: a table of totals is not a trace."""
+    found = "totals only (a summary by nvprof or nsys stats), without overlap and iterations"
+    do = (
+        "Record one with nsys profile -t cuda,nvtx and nsys export --type sqlite, or with the "
+        "profiler of PyTorch. To read the totals: read_totals(path)"
     )
+    refuse(source.file, "a trace with the start of every kernel", found=found, do=do)
 
 
 def totals_table(text: str, file: str) -> pd.DataFrame:
-    """Return sums over the run, one row per kernel or kind of copy: columns as in `TOTALS`.
+    """Return totals over the run, one row per kernel or kind of copy: columns as in `TOTALS`.
 
-    Only what ran on the GPU is kept: nvprof's "GPU activities", and of nsys the tables that count
-    instances. Each column has the unit that its header or the row of units gives. Lines that could
-    not be read are warned of. Raises ValueError when nothing is left.
+    Keeps only work on the GPU: nvprof's "GPU activities" and the tables of nsys that count
+    instances. The unit of a column is in its header or in the row of units. Warns of lines that
+    cannot be read. Raises ValueError if no row is left.
     """
-    rows, mixed, columns, section, problems, skipped = [], [], {}, "", [], 0
+    rows, mixed, columns, section, skipped = [], [], {}, "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         cells = _cells(line)
         if _is_header(line):
             columns = {} if _NOT_ON_DEVICE.search(section) else _header(cells)
         elif len(cells) < 4:
             section = line if line.strip() else section
-        elif _is_units(cells):
-            units = dict(enumerate(cell.strip() for cell in cells))
+        elif all(cell in {"", "%", *_EXPONENT} for cell in cells):
+            units = dict(enumerate(cells))
             columns = {key: (at, units.get(at) or unit) for key, (at, unit) in columns.items()}
-        elif not any(_NUMBER.fullmatch(cell.strip()) for cell in cells):
-            columns = {}  # the header of a table of something else
+        elif not any(map(_NUMBER.fullmatch, cells)):
+            columns = {}  # the header of another table
         elif not _on_device(cells, columns):
             skipped += 1
         else:
             try:
                 (mixed if "category" in columns else rows).append(_row(cells, columns))
             except (ValueError, InvalidOperation, IndexError) as error:
-                problems.append(f"line {number} left out ({error}): {line.strip()[:80]!r}")
-    for problem in problems:
-        warnings.warn(f"{file}: {problem}", stacklevel=2)
-    rows = rows or mixed  # a table of kernels and copies together repeats their own tables
+                text = f"line {number} left out ({error}): {line.strip()[:80]!r}"
+                warnings.warn(f"{file}: {text}", stacklevel=2)
+    rows = rows or mixed  # a table of kernels and copies repeats their separate tables
     if not rows:
-        raise ValueError(
-            f"{file}: no total of a kernel. Expected nvprof --csv with GPU activities, or nsys "
-            f"stats --report cuda_gpu_kern_sum --format csv; found {skipped} rows of other things"
-        )
+        expected = "totals of kernels from nvprof --csv with GPU activities, or nsys stats "
+        expected += "--report cuda_gpu_kern_sum --format csv"
+        refuse(file, expected, found=f"none and {skipped} rows of other work")
     types = {"n_calls": "Int64"} | dict.fromkeys(_TIMES, "Float64")
     return pd.DataFrame(rows, columns=list(TOTALS)).astype(types)
 
 
 def _cells(line: str) -> list[str]:
-    """Return the fields of one line; a quoted name may contain commas."""
+    """Return the stripped fields of one line; a quoted name may contain commas."""
     try:
-        return next(csv.reader([line], skipinitialspace=True), [])
+        return [c.strip() for c in next(csv.reader([line], skipinitialspace=True), [])]
     except csv.Error:  # a field beyond the module's limit of 128 KiB
         return []
 
@@ -106,67 +107,53 @@ def _named(cells: list[str]) -> dict[str, tuple[int, str]]:
     """Return position and unit of each column, by its name in lower case."""
     found = {}
     for at, cell in enumerate(cells):
-        unit = _UNIT.search(cell)
-        name = _UNIT.sub("", cell.strip()).strip().lower()
-        if not (unit and unit[1] == "%"):
-            found.setdefault(name, (at, unit[1] if unit else ""))
+        unit = unit[1] if (unit := _UNIT.search(cell)) else ""
+        if unit != "%":
+            found.setdefault(_UNIT.sub("", cell).strip().lower(), (at, unit))
     return found
 
 
 def _is_header(line: str) -> bool:
     if "Time" not in line or len(line) > 1000:
         return False
-    names = {_UNIT.sub("", c.strip()).strip().lower() for c in _cells(line)}
-    counts = {"instances", "calls", "num calls", "count", "operations"}
-    return bool(
-        names & {"time", "total time"} and names & counts and names & {"name", "operation", "range"}
-    )
+    names = {_UNIT.sub("", cell).strip().lower() for cell in _cells(line)}
+    counts = {"num calls", *_COLUMNS["n_calls"]}
+    groups = ({"time", "total time"}, counts, {"name", "operation", "range"})
+    return not any(map(names.isdisjoint, groups))
 
 
 def _header(cells: list[str]) -> dict[str, tuple[int, str]]:
     """Return our columns -> position and unit; none for a table of host calls or ranges."""
     named = _named(cells)
-    on_host = "num calls" in named or "range" in named or "style" in named
-    if on_host:
+    if named.keys() & {"num calls", "range", "style"}:
         return {}
-    columns = {
-        key: next((named[alias] for alias in aliases if alias in named), None)
-        for key, aliases in _COLUMNS.items()
-    }
-    columns |= {"type": named.get("type"), "category": named.get("category")}
-    return {key: place for key, place in columns.items() if place}
-
-
-def _is_units(cells: list[str]) -> bool:
-    return all(cell.strip() in {"", "%", *_EXPONENT} for cell in cells)
+    return {k: named[a] for k, names in _COLUMNS.items() for a in names[::-1] if a in named}
 
 
 def _on_device(cells: list[str], columns: dict) -> bool:
-    if "name" not in columns or _HOST_CALL.fullmatch(cells[-1].strip()):
+    if "name" not in columns or _HOST_CALL.fullmatch(cells[-1]):
         return False
-    return "type" not in columns or cells[columns["type"][0]].strip() == "GPU activities"
+    return "type" not in columns or cells[columns["type"][0]] == "GPU activities"
 
 
 def _row(cells: list[str], columns: dict) -> dict:
-    name = cells[columns["name"][0]].strip()
+    name = cells[columns["name"][0]]
     kind = "comm" if is_communication(name) else "compute"
     kind = "memory" if name.startswith("[") else kind  # [CUDA memcpy HtoD]
     calls = int(cells[columns["n_calls"][0]].replace(",", ""))
-    times = {
-        key: _seconds(cells[columns[key][0]], columns[key][1]) if key in columns else None
-        for key in _TIMES
-    }
-    if not name or times["seconds"] is None or not 0 <= calls < 2**62:
+    places = {key: columns[key] for key in _TIMES if key in columns}
+    times = {key: _seconds(cells[at], unit) for key, (at, unit) in places.items()}
+    if not name or times.get("seconds") is None or not 0 <= calls < 2**62:
         raise ValueError("no name, time or number of calls")
     op = collective(name) or "unknown" if kind == "comm" else ""
     return {"kind": kind, "op": op, "name": name, "n_calls": calls} | times
 
 
 def _seconds(cell: str, unit: str) -> float | None:
-    """Return a time in s from the column's unit, ns if old versions of nsys name none."""
-    if not cell.strip():
+    """Return a time in s; columns without a unit, in old versions of nsys, are in ns."""
+    if not cell:
         return None
-    value = Decimal(cell.strip().replace(",", ""))
+    value = Decimal(cell.replace(",", ""))
     if not value.is_finite() or value < 0:
-        raise ValueError(f"time is {cell.strip()}")
+        raise ValueError(f"time is {cell}")
     return float(value.scaleb(_EXPONENT.get(unit, -9)))
