@@ -142,9 +142,7 @@ def test_an_address_used_again_is_the_later_message(read):
 
 
 def test_messages_that_only_the_host_timed_are_no_trace(read):
-    with pytest.raises(
-        ValueError, match="no message with a known time.*ncclProfileKernelCh.*message"
-    ):
+    with pytest.raises(ValueError, match="messages with a time.*ncclProfileKernelCh, got "):
         read(LIFE, message(16), launch(3, 1))
 
 

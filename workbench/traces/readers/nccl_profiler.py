@@ -1,7 +1,7 @@
 """JSON lines of an NCCL profiler plug-in: messages as NCCL sees them, all ranks of a process.
 
-The line of a message (`ncclProfileColl`, `ncclProfileP2p`) times only the host that queues it. When
-it ran follows from the kernel that the plug-in got from CUPTI, or else from the GPU timers of its
+The line of a message (`ncclProfileColl`, `ncclProfileP2p`) times only the host that queues it. Its
+time on the GPU comes from the kernel recorded by CUPTI, otherwise from the GPU timers of its
 channels (`ncclProfileKernelCh`). Times are us on the host's clock, kept as integer ns.
 """
 
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 import pandas as pd
 
+from ...base.checks import refuse
 from . import chrome
 from .collectives import collective, dtype_bytes, is_communication
 from .salvage import decoded
@@ -25,15 +26,15 @@ _MESSAGES = ("ncclProfileColl", "ncclProfileP2p")
 _CALLS = ("ncclProfileCollApi", "ncclProfileP2pApi", "ncclProfileGroupApi")
 _LAUNCH, _CHANNEL = "ncclProfileKernelLaunch", "ncclProfileKernelCh"
 _RECORDS = {"event", "state", "cuptiActivity"}
-_PER_RANK = ("all_gather", "reduce_scatter", "all_to_all")  # NCCL counts one worker's part of them
-_LARGEST_LINE = 2**20  # bytes; a record has some hundred
-_INT64_US = 9 * 10**15  # int64 ns end here
+_PER_RANK = ("all_gather", "reduce_scatter", "all_to_all")  # NCCL's count is one worker's part
+_LARGEST_LINE = 2**20  # bytes; records have hundreds
+_INT64_US = 9 * 10**15  # the limit of int64 ns
 _Number = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class _Moment(msgspec.Struct):
-    ts: Decimal | None = None  # a float64 us of this size may be a ns off
+    ts: Decimal | None = None  # float64 us would be off by up to 1 ns
     pid: _Number = 0
     tid: _Number = -1
 
@@ -55,7 +56,7 @@ class _Line(msgspec.Struct):
 
 
 class _Any(msgspec.Struct):
-    """The fields by which such a line is recognised."""
+    """The fields that identify such a line."""
 
     record: Any = msgspec.field(name="recordType", default=None)
     type: Any = None
@@ -74,10 +75,10 @@ def recognises(head: bytes) -> bool:
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), information on the file, and LEDGER rows.
 
-    comm rows are kernels with the messages they carry (bytes added), or else messages by their
-    channels; host rows are the API calls and launches. The rank is that within the communicator.
+    comm rows are kernels with the sum of their messages, or messages by their channels if there are
+    no kernels; host rows are API calls and launches. The rank is that within the communicator.
     Raises ValueError if no line times a message on the GPU.
     """
     record = _Record()
@@ -86,11 +87,10 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     rows = record.device_rows()
     if not rows:
         found = ", ".join(f"{n} {what}" for (what, *_), n in record.ledger.most_common(6))
-        raise ValueError(
-            f"{source.file}: no message with a known time on the GPU: expected lines of type KERNEL"
-            f" or {_CHANNEL}, found {found or 'none'}. Record again with NCCL_PROFILE_EVENT_MASK="
-            "4095; NCCL's inspector (coll_perf) writes durations without starts"
-        )
+        expected = f"messages with a time on the GPU, in lines of type KERNEL or {_CHANNEL}"
+        do = "Record again with NCCL_PROFILE_EVENT_MASK=4095"
+        do += "; NCCL's inspector (coll_perf) writes durations without starts"
+        refuse(source.file, expected, found=found or "none", do=do)
     if source.keep == "kernels":
         record.give_up_host()
     table = _table(rows + record.host)
@@ -98,7 +98,7 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines; of a line longer than any record only the head, which does not decode."""
+    """Yield the lines; a line longer than any record is cut, so that it does not decode."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -110,7 +110,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass
 class _Message:
-    """A collective or a send: what it moves, and when its channels ran."""
+    """A collective or a send: its bytes, and when its channels ran."""
 
     rank: int | None
     op: str
@@ -123,7 +123,7 @@ class _Message:
 
 @dataclass
 class _Record:
-    """The lines read so far, by their use. Addresses are used again, so order counts."""
+    """The lines read so far, by their use. Addresses are reused, so the order matters."""
 
     messages: list[_Message] = field(default_factory=list)
     launches: dict[int, tuple] = field(default_factory=dict)  # number -> rank and start
@@ -132,7 +132,9 @@ class _Record:
     workers: dict = field(default_factory=dict)  # communicator -> number of ranks
     ledger: Counter = field(default_factory=Counter)
     broken: list[int] = field(default_factory=list)
-    lags: dict = field(default_factory=dict)  # rank -> least host's clock less GPU's, ns
+    lags: dict = field(
+        default_factory=dict
+    )  # rank -> least difference of host's and GPU's clock, ns
     _open: dict[str, _Message] = field(default_factory=dict)
     _stopped: dict[str, int] = field(default_factory=dict)
     _numbers: dict[tuple, int] = field(default_factory=dict)
@@ -168,15 +170,14 @@ class _Record:
             number = self._number(line) if line.type == _LAUNCH else -1
             if number >= 0:
                 self.launches[number] = (line.rank, start)
-            name = " ".join(filter(None, [line.type, str(line.details.get("func") or "")]))
-            row = {"rank": line.rank, "stream": -1, "thread": line.start.tid, "kind": "host"}
-            row |= {"name": name, "correlation": number, "start_ns": start, "end_ns": end}
-            self.host.append(row)
+            name = f"{line.type} {line.details.get('func') or ''}".strip()
+            row = _row(line.rank, "host", name, start, end, number)
+            self.host.append(row | {"stream": -1, "thread": line.start.tid})
             self.ledger[line.type, True, ""] += 1
-        elif line.type.startswith("ncclProfileProxy"):
-            self._drop(line, "NCCL's proxy thread: lies within its message")
         else:
-            self._drop(line, "how the host queues messages")
+            is_proxy = line.type.startswith("ncclProfileProxy")
+            why = "NCCL's proxy thread: lies within its message"
+            self._drop(line, why if is_proxy else "how the host queues messages")
 
     def _drop(self, line: _Line, why: str) -> None:
         self.ledger[line.type or line.record or "line", False, why] += 1
@@ -191,14 +192,11 @@ class _Record:
         op = collective(str(line.details.get("func"))) or "unknown"
         count = line.details.get("count")
         size = dtype_bytes(str(line.details.get("dtype")).removeprefix("nccl"))
-        known = isinstance(count, int) and 0 < count < 2**40 and size
-        nbytes = count * size if known else None
-        if known and op in _PER_RANK:
-            workers = self.workers.get(line.communicator)
-            nbytes = nbytes * workers if workers else None
-        message = _Message(line.rank, op, nbytes, line.communicator, start)
-        self.messages.append(message)
-        self._open[line.address] = message
+        workers = self.workers.get(line.communicator) if op in _PER_RANK else 1
+        known = isinstance(count, int) and 0 < count < 2**40 and size and workers
+        nbytes = count * size * workers if known else None
+        self._open[line.address] = _Message(line.rank, op, nbytes, line.communicator, start)
+        self.messages.append(self._open[line.address])
 
     def _add_channel(self, line: _Line, start: int, end: int) -> None:
         begun, ended = line.details.get("pTimer"), self._stopped.pop(line.address, None)
@@ -216,14 +214,12 @@ class _Record:
     def device_rows(self) -> list[dict]:
         """Return rows of kernels, or of messages if the file has no kernel of a collective."""
         rows = [self._kernel_row(*kernel) for kernel in self.kernels]
-        if any(row["kind"] == "comm" for row in rows):
-            why = "carried by a kernel: in the kernel's row"
-            self.ledger["message", False, why] += len(self.messages)
-            return rows
-        timed = [message for message in self.messages if message.seen]
+        by_kernel = any(row["kind"] == "comm" for row in rows)
+        timed = [] if by_kernel else [message for message in self.messages if message.seen]
         why = "no channel recorded: only the host's time to queue it is known"
+        why = "carried by a kernel: in the kernel's row" if by_kernel else why
         self.ledger["message", False, why] += len(self.messages) - len(timed)
-        why = "as long as its channels ran on the GPU; it may lie late by the proxy thread's delay"
+        why = "while its channels ran on the GPU; possibly late by the proxy thread's delay"
         self.ledger["message", True, why] += len(timed)
         return rows + [self._message_row(message) for message in timed]
 
@@ -232,37 +228,34 @@ class _Record:
         kind = "comm" if is_communication(line.name) else "compute"
         kind = kind if line.type == "KERNEL" else "memory"
         self.ledger[line.type, True, ""] += 1
-        row = {"rank": rank, "stream": _stream(line.stream), "thread": -1, "kind": kind}
-        row |= {"name": line.name or line.type, "correlation": number}
-        row |= {"start_ns": start, "end_ns": end}
+        row = _row(rank, kind, line.name or line.type, start, end, number)
+        row["stream"] = _stream(line.stream)
         if kind == "comm":
-            row |= self._moves(carried) | {"op": collective(line.name) or "unknown"}
-            ops = {message.op for message in carried}
-            row |= {"op": ops.pop() if len(ops) == 1 else "unknown"} if ops else {}
+            ops = {message.op for message in carried} or {collective(line.name) or "unknown"}
+            row |= self._moves(carried) | {"op": ops.pop() if len(ops) == 1 else "unknown"}
         return row
 
     @cached_property
     def _carried(self) -> dict[int, tuple]:
-        """Return launch's number -> rank and messages, which NCCL reports right after it."""
-        order = defaultdict(list)
+        """Return number of launch -> rank and messages, which NCCL reports just after it."""
+        order, found = defaultdict(list), {}
         for number, (rank, start) in sorted(self.launches.items(), key=lambda item: item[1][1]):
-            order[rank].append((start, number))
-        found = {number: (rank, []) for number, (rank, _) in self.launches.items()}
+            found[number] = (rank, [])
+            order[rank].append((start, found[number][1]))
         for message in self.messages:
             mine = order[message.rank]
-            at = bisect_right(mine, message.queued_ns, key=lambda launch: launch[0])
-            if at:
-                found[mine[at - 1][1]][1].append(message)
+            if at := bisect_right(mine, message.queued_ns, key=lambda launch: launch[0]):
+                mine[at - 1][1].append(message)
         return found
 
     def _moves(self, messages: list[_Message]) -> dict:
-        """Return bytes and group of the messages in one kernel, if they are of one kind."""
+        """Return bytes, group and workers of the messages in one kernel, if of one kind."""
         communicators = {message.communicator for message in messages}
         sizes = [message.nbytes for message in messages]
         one = communicators.pop() if len(communicators) == 1 else None
         mixed = len({message.op for message in messages}) != 1 or None in sizes
-        group = "" if one is None else str(one)
         nbytes = None if mixed or sum(sizes) >= 2**62 else sum(sizes)
+        group = "" if one is None else str(one)
         return {"nbytes": nbytes, "group": group, "n_workers": self.workers.get(one)}
 
     def _message_row(self, message: _Message) -> dict:
@@ -270,12 +263,11 @@ class _Record:
         if 2 * len(message.timers) >= len(message.seen):
             lag = self.lags[message.rank]
             start, end = min(message.timers) + lag, max(message.timers) + lag
-        row = {"rank": message.rank, "stream": 0, "thread": -1, "kind": "comm", "op": message.op}
-        row |= {"name": f"nccl {message.op}", "correlation": -1}
-        return row | {"start_ns": start, "end_ns": end} | self._moves([message])
+        row = _row(message.rank, "comm", f"nccl {message.op}", start, end, -1)
+        return row | {"op": message.op} | self._moves([message])
 
     def give_up_host(self) -> None:
-        why = "no device row: left out because only kernels are kept"
+        why = "not a device row: only kernels are kept"
         for what, kept, said in list(self.ledger):
             if kept and (what in _CALLS or what == _LAUNCH):
                 self.ledger[what, False, why] += self.ledger.pop((what, kept, said))
@@ -291,12 +283,12 @@ class _Record:
         """Return the LEDGER rows."""
         found = self.ledger.items()
         rows = [entry(what, n, why, kept=kept) for (what, kept, why), n in found if n]
-        notes = ["no iterations in the file: all of it is one iteration, number 0"]
+        rows.append(entry("note", 0, "no iterations in the file: all of it is iteration 0"))
         if len(set(self.workers.values())) > 1:
-            notes.append("communicators of several sizes: rank is that within the communicator")
-        rows += [entry("note", 0, why) for why in notes]
+            why = "communicators of several sizes: rank is that within the communicator"
+            rows.append(entry("note", 0, why))
         if self.broken[-1:] == [self.n_lines]:
-            why = f"the file is cut: its last line, {self.broken.pop()}, is not whole"
+            why = f"the file is cut: its last line, {self.broken.pop()}, is incomplete"
             rows.append(entry("line", 1, why, kept=False, warn=True))
         if self.broken:
             first = ", ".join(map(str, self.broken[:5]))
@@ -305,10 +297,15 @@ class _Record:
         return [{"file": file, "rank": None} | row for row in rows]
 
 
+def _row(rank: int | None, kind: str, name: str, start: int, end: int, number: int) -> dict:
+    row = {"rank": rank, "stream": 0, "thread": -1, "kind": kind, "name": name}
+    return row | {"correlation": number, "start_ns": start, "end_ns": end}
+
+
 def _ns(moment: _Moment | None) -> int | None:
-    if moment is None or moment.ts is None or not moment.ts.is_finite():
-        return None
-    return round(moment.ts * 1000) if abs(moment.ts) < _INT64_US else None
+    us = moment.ts if moment else None
+    known = us is not None and us.is_finite() and abs(us) < _INT64_US
+    return round(us * 1000) if known else None
 
 
 def _stream(value) -> int:
