@@ -1,4 +1,4 @@
-"""NCCL's NVTX ranges in an export of Nsight Systems: sizes, communicators, ranks.
+"""NVTX ranges of NCCL in an export of Nsight Systems: sizes, communicators, ranks.
 
 Each range has a payload whose fields NVTX_PAYLOAD_SCHEMA_ENTRIES describes (in NCCL's source:
 nvtx_payload_schemas.h). `nsys export --include-blobs=true` keeps it in NVTX_EVENTS.binaryData: a
@@ -8,6 +8,7 @@ header of 32 bytes (domain, schema, bytes of the payload and of the whole), then
 
 import re
 import struct
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,7 +28,8 @@ _FIELDS = {
 _TYPES = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 _LIMITS = {"nbytes": 2**62, "n_ranks": 2**24, "rank": 2**24, "device": 2**16}
 _TABLE = re.compile(r"NVTX_EVENTS(?:_V?\d+)?", re.IGNORECASE)
-# "The size of one message, not the total bytes": what one worker gives to, or takes from, each.
+_PAYLOADS = re.compile(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_[\d_]+")
+# Their size is that of one message between two workers, not the total.
 _OF_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
@@ -44,13 +46,11 @@ def calls(db, tables: dict[str, set]) -> list[dict]:
 
 def _schemas(db, tables: dict[str, set]) -> dict[tuple, list[tuple]]:
     """Return (domain, schema) -> (name here, offset, format) of its fields of interest."""
-    needed = {"domainId", "schemaId", "name", "type", "offset"}
-    if not needed <= tables.get("NVTX_PAYLOAD_SCHEMA_ENTRIES", set()):
-        return {}
     schemas: dict = {}
-    query = 'SELECT domainId, schemaId, name, type, "offset" FROM NVTX_PAYLOAD_SCHEMA_ENTRIES'
-    for domain, schema, name, kind, offset in db.execute(query):
-        offset = offset or 0  # not written for the first
+    columns = ("domainId", "schemaId", "name", "type", "offset")
+    rows = select(db, tables, "NVTX_PAYLOAD_SCHEMA_ENTRIES", *columns)
+    for domain, schema, name, kind, offset in rows:
+        offset = offset or 0  # missing for the first field
         if name in _FIELDS and kind in _TYPES and isinstance(offset, int) and offset >= 0:
             field = (_FIELDS[name], offset, _TYPES[kind])
             schemas.setdefault((domain, schema), []).append(field)
@@ -58,30 +58,33 @@ def _schemas(db, tables: dict[str, set]) -> dict[tuple, list[tuple]]:
 
 
 def _fields(db, tables: dict[str, set]) -> dict[int, dict]:
-    """Return eventId -> its fields, from the tables of payloads that some exports have."""
-    names, found = {}, {}
-    if {"originalName", "sanitizedName"} <= tables.get("NVTX_EXPORT_TRANSLATION", set()):
-        names = dict(db.execute("SELECT sanitizedName, originalName FROM NVTX_EXPORT_TRANSLATION"))
-    for table, columns in tables.items():
-        here = {c: _FIELDS[said] for c in columns if (said := names.get(c, c)) in _FIELDS}
-        if re.fullmatch(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_[\d_]+", table) and "eventId" in columns:
-            wanted = ", ".join(quoted(column) for column in ["eventId", *here])
-            for event, *values in db.execute(f"SELECT {wanted} FROM {quoted(table)}"):
-                found[event] = _sound(dict(zip(here.values(), values, strict=True)))
+    """Return eventId -> its fields, from the tables of payloads in some exports."""
+    found, translation = {}, ("sanitizedName", "originalName")
+    names = dict(select(db, tables, "NVTX_EXPORT_TRANSLATION", *translation))
+    for table in filter(_PAYLOADS.fullmatch, tables):
+        here = {c: _FIELDS[said] for c in tables[table] if (said := names.get(c, c)) in _FIELDS}
+        for event, *values in select(db, tables, table, "eventId", *here):
+            found[event] = _sound(dict(zip(here.values(), values, strict=True)))
     return found
 
 
 def _sound(fields: dict) -> dict:
     """Return the fields with possible values."""
-    return {
-        name: value
-        for name, value in fields.items()
-        if isinstance(value, int) and (name == "comm" or 0 <= value < _LIMITS[name])
-    }
+    whole = {name: value for name, value in fields.items() if isinstance(value, int)}
+    return {k: v for k, v in whole.items() if k == "comm" or 0 <= v < _LIMITS[k]}
 
 
 def quoted(name: str) -> str:
+    """Return a name of a table or a column for SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def select(db, tables: dict[str, set], table: str, *columns: str, where: str = "") -> Iterator:
+    """Yield these columns of each row; nothing if the table or one of them is missing."""
+    if set(columns) <= tables.get(table, set()):
+        yield from db.execute(
+            f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} {where}"
+        )
 
 
 def _calls(db, table: str, columns: set, has_strings: bool) -> Iterator[tuple]:
@@ -106,13 +109,13 @@ def _decoded(data, schemas: dict) -> dict:
     if not isinstance(data, bytes) or len(data) < _HEADER.size:
         return {}
     domain, schema, size, whole = _HEADER.unpack_from(data)
-    if whole != len(data) or whole != size + _HEADER.size:
+    if not whole == len(data) == size + _HEADER.size:
         return {}
-    found = {}
-    for name, offset, form in schemas.get((domain, schema), []):
-        if offset + struct.calcsize(form) <= size:
-            (found[name],) = struct.unpack_from(form, data, _HEADER.size + offset)
-    return _sound(found)
+    fields = schemas.get((domain, schema), [])
+    inside = [(k, at, form) for k, at, form in fields if at + struct.calcsize(form) <= size]
+    return _sound(
+        {k: struct.unpack_from(form, data, _HEADER.size + at)[0] for k, at, form in inside}
+    )
 
 
 def ranks(found: list[dict]) -> dict[tuple, tuple[int, int]]:
@@ -122,12 +125,8 @@ def ranks(found: list[dict]) -> dict[tuple, tuple[int, int]]:
         if {"n_ranks", "rank", "device"} <= call.keys() and call["rank"] < call["n_ranks"]:
             lane = (call["process"], call["device"])
             worlds.setdefault(lane, set()).add((call["n_ranks"], call["rank"]))
-    known = {}
-    for lane, seen in worlds.items():
-        largest = [(rank, n) for n, rank in seen if n == max(seen)[0]]
-        if len(largest) == 1:
-            known[lane] = largest[0]
-    return known
+    largest = {k: [(rank, n) for n, rank in v if n == max(v)[0]] for k, v in worlds.items()}
+    return {lane: each[0] for lane, each in largest.items() if len(each) == 1}
 
 
 def kernel_messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
@@ -137,12 +136,12 @@ def kernel_messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
     that carries a whole group has the sum of its sizes, if all are of one collective.
     """
     sizes = {call["comm"]: call["n_ranks"] for call in found if {"comm", "n_ranks"} <= call.keys()}
-    told: list[dict] = [{} for _ in range(len(launched))]
-    by_thread: dict = {}
+    moved: list[dict] = [{} for _ in range(len(launched))]
+    by_thread = defaultdict(list)
     for call in found:
-        by_thread.setdefault((call["process"], call["thread"]), []).append(call)
+        by_thread[call["process"], call["thread"]].append(call)
     for lane, rows in launched.reset_index(drop=True).groupby(["process", "thread"]):
-        windows = list(_windows(by_thread.get(lane, [])))
+        windows = list(_windows(by_thread[lane]))
         at = np.searchsorted([window["start"] for window, _ in windows], rows["time"], "right") - 1
         for n, mine in rows.groupby(at):
             window, group = windows[n] if n >= 0 else ({"end": -(2**63)}, [])
@@ -150,8 +149,8 @@ def kernel_messages(found: list[dict], launched: pd.DataFrame) -> list[dict]:
             each = [[call] for call in group] if len(group) == len(mine) else [group]
             if len(each) == len(mine):
                 for row, carried in zip(mine, each, strict=True):
-                    told[row] = _message(carried, sizes)
-    return told
+                    moved[row] = _message(carried, sizes)
+    return moved
 
 
 def _windows(mine: list[dict]) -> Iterator[tuple[dict, list[dict]]]:
@@ -178,11 +177,10 @@ def _message(carried: list[dict], sizes: dict) -> dict:
     if len(ops) != 1 or len(comms) != 1:
         return {}
     op, n = ops.pop(), sizes.get(comms.pop())
-    if op == "send_recv":  # the larger side, as several of them may make up a collective
+    total = sum(call["nbytes"] for call in carried)
+    if op == "send_recv":  # the larger side, since several can form a collective
         sent = sum(call["nbytes"] for call in carried if "send" in call["name"].lower())
-        total = max(sent, sum(call["nbytes"] for call in carried) - sent)
-    else:
-        each = 1 if op not in _OF_ONE else n
-        total = None if each is None else each * sum(call["nbytes"] for call in carried)
-    total = total if total is not None and 0 < total < 2**62 else None
-    return {"op": op, "nbytes": total, "n_workers": n}
+        total = max(sent, total - sent)
+    elif op in _OF_ONE:
+        total *= n or 0
+    return {"op": op, "nbytes": total if 0 < total < 2**62 else None, "n_workers": n}

@@ -1,10 +1,10 @@
 """Exports of Nsight Systems (`nsys export --type sqlite`): SQLite -> EVENTS of the GPUs in it.
 
-The schema differs between versions, so tables and columns are looked up, never assumed. Times are
-ns, on the wall clock if the file says when the capture began. Sizes of messages come from NCCL's
-ranges, if their payloads were exported. An export may contain several GPUs: the rank is that of
-NCCL's ranges or of the launcher, otherwise the number of the device, or the order of the process
-if each process sees one device of the same number.
+The schema differs between versions, so tables and columns are looked up. Times are ns, on the wall
+clock if the file contains the start of the capture. Sizes of messages come from NCCL's ranges, if
+their payloads were exported. An export may contain several GPUs: the rank is that of NCCL's ranges
+or of the launcher, otherwise the number of the device, or the order of the process if each process
+sees one device of the same number.
 """
 
 import re
@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ...base.checks import refuse
 from . import chrome, meaning, nccl_ranges
 from .collectives import collective, is_communication
-from .nccl_ranges import quoted
+from .nccl_ranges import quoted, select
 from .source import Source, entry
 
 _MAGIC = b"SQLite format 3\0"
@@ -31,6 +32,7 @@ _READ = (
     (r"CUPTI_ACTIVITY_KIND_(?:RUNTIME|DRIVER)", "host", ("nameId", "name")),
     (r"NVTX_EVENTS", "annotation", ("text", "textId")),
 )
+_ON_HOST = ("host", "annotation")
 _VERSION = r"(?:_V?\d+)?"  # newer schemas may number a table
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
 _NOT_READ = {
@@ -48,7 +50,7 @@ _ROWS = 2**16  # fetched at a time
 _DEEPEST = 8  # nested calls of collectives
 _INTEGERS = ("start_ns", "end_ns", "device", "stream", "correlation", "process", "thread")
 _CALL = re.compile(r"(?:nccl|rccl|c10d::)", re.IGNORECASE)  # ranges of PyTorch and of NCCL
-# Rank and number of ranks in the environment of the process that nsys started, the surest first.
+# Rank and number of ranks in the environment of the process that nsys started, by reliability.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -66,7 +68,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
-    """Return EVENTS (with `start_ns`, `end_ns`), what the file says about itself, and LEDGER rows.
+    """Return EVENTS (with `start_ns`, `end_ns`), information on the file, and LEDGER rows.
 
     `info["ranks"]` lists several ranks. Correlations are unique in the file. Iterations are the
     NVTX ranges named step, iteration or ProfilerStep, the outermost of each process. nbytes and
@@ -78,9 +80,8 @@ def read(source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
             return _read(db, source)
     # sqlite3 cannot always decode the text of its error
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        why = f"expected an export of Nsight Systems, got a damaged database ({error})"
-        do = "Export it again: nsys export --type sqlite"
-        raise ValueError(f"{source.file}: {why}. {do}") from None
+        found, do = f"a damaged database ({error})", "Export it again: nsys export --type sqlite"
+    refuse(source.file, "an export of Nsight Systems", found=found, do=do)
 
 
 @contextmanager
@@ -110,16 +111,16 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     tables = _tables(db)
-    meta = _said(db, tables)
+    meta = dict(select(db, tables, "META_DATA_EXPORT", "name", "value"))
     parts, ledger = [], []
     for table, columns in tables.items():
-        how = next((h for h in _READ if re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE)), None)
-        part = _part(db, table, columns, how) if how and {"start", "end"} <= set(columns) else None
+        how = _how(table)
+        part = _part(db, table, columns, how) if how and {"start", "end"} <= columns else None
         parts += [] if part is None else [part]
         if columns & {"start", "timestamp"}:
             ledger += _count(db, table, part)
     if not any(part["kind"].isin(["compute", "comm"]).any() for part in parts):
-        raise ValueError(_no_kernels(source.file, tables, meta, ledger))
+        _refuse_no_kernels(source.file, tables, meta, ledger)
     table, base_ns = _joined(parts), _base(db, tables)
     table = table.assign(start_ns=table["start_ns"] + base_ns, end_ns=table["end_ns"] + base_ns)
     calls, said = nccl_ranges.calls(db, tables), launcher(db, tables)
@@ -133,8 +134,11 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     ranks = sorted(int(each) for each in rank.dropna().unique())
     info = chrome.info(ranks=ranks, **about, **_export(db, tables, meta))
     ledger += [entry("note", 0, why) for why in remarks]
-    if source.keep == "kernels":
-        table, ledger = _only_kernels(table, ledger)
+    if source.keep == "kernels":  # after the host rows have placed the kernels
+        table = table[table["stream"] >= 0]
+        for row in ledger:
+            if row["kept"] and row["n_events"] and (_how(row["what"]) or " ")[1] in _ON_HOST:
+                row |= {"kept": False, "why": chrome.NOT_WANTED}
     table = table.drop(columns=["device", "process"]).reset_index(drop=True)
     ledger = [{"file": source.file, "rank": info["rank"]} | row for row in ledger]
     return table.astype({"kind": "category", "op": "category"}), info, ledger
@@ -142,31 +146,26 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
 
 def _tables(db) -> dict[str, set]:
     """Return the columns of each ordinary table; views and virtual tables may run code."""
-    rows = db.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
-    )
-    names = [name for (name,) in rows]
+    ordinary = "type = 'table' AND sql LIKE 'CREATE TABLE%'"
+    names = [name for (name,) in db.execute(f"SELECT name FROM sqlite_master WHERE {ordinary}")]
     return {n: {c[1] for c in db.execute(f"PRAGMA table_info({quoted(n)})")} for n in names}
 
 
-def _said(db, tables: dict) -> dict:
-    """Return what the export says about itself: its versions and how it was made."""
-    if not {"name", "value"} <= tables.get("META_DATA_EXPORT", set()):
-        return {}
-    return dict(db.execute("SELECT name, value FROM META_DATA_EXPORT"))
+def _how(table: str) -> tuple | None:
+    """Return the row of _READ for a table, None if it is not read."""
+    found = (how for how in _READ if re.fullmatch(how[0] + _VERSION, table, re.IGNORECASE))
+    return next(found, None)
 
 
-def _no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]) -> str:
+def _refuse_no_kernels(file: str, tables: dict, meta: dict, ledger: list[dict]):
     if "StringIds" not in tables and not meta:
         found = ", ".join(list(tables)[:6]) or "no table"
-        return f"{file}: a database, but not an export of Nsight Systems (nsys): found {found}"
-    version = meta.get("EXPORT_SCHEMA_VERSION", "unknown")
-    held = ", ".join(f"{row['what']} ({row['n_events']})" for row in ledger if row["n_events"])
-    return (
-        f"{file}: no CUDA kernels (captured without -t cuda), found {held or 'no events'}; "
-        f"EXPORT_SCHEMA_VERSION {version}. Record again with nsys profile -t cuda,nvtx "
-        "--cuda-graph-trace=node, then nsys export --type sqlite"
-    )
+        refuse(file, "an export of Nsight Systems (nsys)", found=f"a database with {found}")
+    events = ", ".join(f"{row['what']} ({row['n_events']})" for row in ledger if row["n_events"])
+    found = f"no CUDA kernels (captured without -t cuda) but {events or 'no events'}"
+    found += f"; EXPORT_SCHEMA_VERSION {meta.get('EXPORT_SCHEMA_VERSION', 'unknown')}"
+    do = "Record again with nsys profile -t cuda,nvtx --cuda-graph-trace=node, then "
+    refuse(file, "CUDA kernels", found=found, do=do + "nsys export --type sqlite")
 
 
 def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
@@ -185,7 +184,7 @@ def _part(db, table: str, columns: set, how: tuple) -> pd.DataFrame | None:
     names = _names(db, list(keys), naming, kind)
     is_comm = np.array([kind == "compute" and is_communication(name) for name in names])
     codes, unique = pd.factorize(pd.Series(names, dtype=object))
-    on_host = kind in ("host", "annotation")
+    on_host = kind in _ON_HOST
     part = pd.DataFrame(dict(zip(_INTEGERS, array[:-1], strict=True)))
     return part.assign(
         name=pd.Categorical.from_codes(codes[array[-1]], list(unique)),
@@ -215,7 +214,7 @@ def _whole(columns: set, column: str, default: int = -1, then: str = "") -> str:
 
 
 def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
-    """Return names: text stays, a number is looked up in the strings of the file."""
+    """Return names; numbers are looked up in the strings of the file."""
     if kind == "memory":
         return [f"Memcpy {_COPIES.get(key, key)}" if naming else "Memset" for key in keys]
     wanted, found = [key for key in keys if isinstance(key, int)], {}
@@ -230,12 +229,12 @@ def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
 
 
 def _count(db, table: str, part: pd.DataFrame | None) -> list[dict]:
-    """Return LEDGER rows: how many rows of a table were read, and how many not."""
+    """Return LEDGER rows: the numbers of rows of a table that were read and not read."""
     (total,) = db.execute(f"SELECT COUNT(*) FROM {quoted(table)}").fetchone()
     read = 0 if part is None else len(part)
     why = next((w for name, w in _NOT_READ.items() if table.startswith(name)), "")
     why = why or "not work on the device, a call or a range"
-    if any(re.fullmatch(h[0] + _VERSION, table, re.IGNORECASE) for h in _READ):
+    if _how(table):
         why = "a mark, or without a usable start and end"
     warn = total > read and ("GRAPH_TRACE" in table or "KIND_KERNEL" in table)
     rows = [entry(table, read), entry(table, total - read, why, kept=False, warn=warn)]
@@ -275,7 +274,7 @@ def _set_ranks(table: pd.DataFrame, rank: pd.Series) -> None:
 
 
 def _set_ops(table: pd.DataFrame) -> None:
-    """Set `op` of comm rows from the kernel's name, or else from the call that launched it.
+    """Set `op` of comm rows from the kernel's name, otherwise from the call that launched it.
 
     The call is the innermost range of a collective open on the launching thread at the launch.
     """
@@ -304,7 +303,7 @@ def _set_ops(table: pd.DataFrame) -> None:
 
 
 def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str]:
-    """Set `nbytes` and `n_workers` of comm rows, and an unknown `op`, from NCCL's ranges."""
+    """Set `nbytes`, `n_workers` and unknown `op` of comm rows from NCCL's ranges."""
     if not any("nbytes" in call for call in calls):
         why = "sizes of messages were not exported: use nsys export --include-blobs=true"
         return [why] if calls else []
@@ -314,24 +313,22 @@ def _set_sizes(table: pd.DataFrame, calls: list[dict], base_ns: int) -> list[str
     launched = table.iloc[launch[rows]][["process", "thread"]]
     launched = launched.assign(time=table["start_ns"].to_numpy()[launch[rows]] - base_ns)
     op = table["op"].to_numpy(dtype=object)
-    told = [
-        message
-        if op[row] in ("unknown", message.get("op")) or message.get("op") == "send_recv"
-        else {}
-        for row, message in zip(rows, nccl_ranges.kernel_messages(calls, launched), strict=True)
-    ]
+    moved = nccl_ranges.kernel_messages(calls, launched)
+    for n, row in enumerate(rows):
+        if op[row] not in ("unknown", moved[n].get("op")) and moved[n].get("op") != "send_recv":
+            moved[n] = {}
     for column in ("nbytes", "n_workers"):
         values = table[column].to_numpy(dtype=object)
-        values[rows] = [message.get(column) for message in told]
+        values[rows] = [message.get(column) for message in moved]
         table[column] = pd.array(values, dtype="Int64")
     unknown = op[rows] == "unknown"
-    op[rows[unknown]] = [told[i].get("op", "unknown") for i in np.flatnonzero(unknown)]
+    op[rows[unknown]] = [moved[i].get("op", "unknown") for i in np.flatnonzero(unknown)]
     table["op"] = op
     return []
 
 
 def _number_iterations(table: pd.DataFrame) -> list[str]:
-    """Set `iteration` from the ranges that name one; of a device row, by its launch."""
+    """Set `iteration` from the ranges that name one; device rows have that of their launch."""
     known = {n: found for n in table["name"].cat.categories if (found := _STEP.fullmatch(n))}
     is_step = table["name"].isin(list(known))
     steps = table[is_step & (table["kind"] == "annotation") & (table["end_ns"] > table["start_ns"])]
@@ -353,14 +350,13 @@ def _number_iterations(table: pd.DataFrame) -> list[str]:
         inside = (process == worker) & (step >= 0) & (time < mine["end_ns"].to_numpy()[step])
         iteration[inside] = numbers[step[inside]]
     table["iteration"] = iteration
-    orphans = int(((table["stream"] >= 0) & (launch < 0)).sum())
-    if orphans:
+    if orphans := int(((table["stream"] >= 0) & (launch < 0)).sum()):
         remarks.append(meaning.no_launch(orphans))
     return list(dict.fromkeys(remarks))
 
 
 def _base(db, tables: dict) -> int:
-    """Return ns from the epoch to the zero of the events; 0 if the file does not say."""
+    """Return ns from the epoch to the zero of the events; 0 if not in the file."""
     began = _first(db, tables, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     zero = _first(db, tables, "ANALYSIS_DETAILS", "startTime")
     known = isinstance(began, int) and 0 < began < 2**61 and abs(zero or 0) < 2**61
@@ -368,46 +364,31 @@ def _base(db, tables: dict) -> int:
 
 
 def _first(db, tables: dict, table: str, column: str) -> int | None:
-    if column not in tables.get(table, ()):
-        return None
-    row = db.execute(f"SELECT {quoted(column)} FROM {quoted(table)} LIMIT 1").fetchone()
-    return row[0] if row and isinstance(row[0], int) else None
+    value = next((value for (value,) in select(db, tables, table, column)), None)
+    return value if isinstance(value, int) else None
 
 
 def _export(db, tables: dict, meta: dict) -> dict:
     """Return names of the devices and versions of the export."""
-    devices = []
-    for name, columns in tables.items():
-        if re.match(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)", name) and "name" in columns:
-            devices += [str(n) for (n,) in db.execute(f"SELECT name FROM {quoted(name)}")]
+    wanted = filter(re.compile(r"TARGET_INFO_(?:CUDA_)?(?:GPU|DEVICE)").match, tables)
+    devices = [str(name) for table in wanted for (name,) in select(db, tables, table, "name")]
     product = f"Nsight Systems {meta.get('EXPORT_PRODUCT_VERSION') or ''}".strip()
     about = {"profiler": product, "schema": meta.get("EXPORT_SCHEMA_VERSION")}
     return about | {"devices": list(dict.fromkeys(devices))}
 
 
-def _only_kernels(table: pd.DataFrame, ledger: list[dict]) -> tuple[pd.DataFrame, list[dict]]:
-    """Drop the host rows, after they have placed the kernels."""
-    host = [re.compile(h[0] + _VERSION, re.IGNORECASE) for h in _READ[3:]]
-    for row in ledger:
-        if row["n_events"] and row["kept"] and any(h.fullmatch(row["what"]) for h in host):
-            row |= {"kept": False, "why": chrome.NOT_WANTED}
-    return table[table["stream"] >= 0], ledger
-
-
 def launcher(db, tables: dict[str, set]) -> dict:
     """Return recorded `environment` and `options` of the process that nsys started; `host`."""
-    environment, arguments, host = {}, {}, ""
-    if {"name", "value"} <= tables.get("META_DATA_CAPTURE", set()):
-        query = "SELECT name, value FROM META_DATA_CAPTURE WHERE name LIKE 'PROCESS_0:%'"
-        for name, value in db.execute(query):
-            if name == "PROCESS_0:ENVIRONMENT_VARIABLE":
-                key, _, value = str(value).partition("=")
-                environment[key] = value.strip('"')
-            elif found := re.fullmatch(r"PROCESS_0:ARGUMENT_(\d{1,6})", str(name)):
-                arguments[int(found[1])] = str(value)
-    if {"name", "value"} <= tables.get("TARGET_INFO_SYSTEM_ENV", set()):
-        query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
-        host = str((db.execute(query).fetchone() or [""])[0])
+    environment, arguments = {}, {}
+    where = "WHERE name LIKE 'PROCESS_0:%'"
+    for name, value in select(db, tables, "META_DATA_CAPTURE", "name", "value", where=where):
+        if name == "PROCESS_0:ENVIRONMENT_VARIABLE":
+            key, _, value = str(value).partition("=")
+            environment[key] = value.strip('"')
+        elif found := re.fullmatch(r"PROCESS_0:ARGUMENT_(\d{1,6})", str(name)):
+            arguments[int(found[1])] = str(value)
+    system = select(db, tables, "TARGET_INFO_SYSTEM_ENV", "name", "value")
+    host = next((str(value) for name, value in system if name == "Hostname"), "")
     words = " ".join(arguments[n] for n in sorted(arguments))
     options = re.findall(r"--(node[-_]rank|nproc[-_]per[-_]node|nnodes)[= ](\d{1,7})(?!\S)", words)
     options = {name.replace("-", "_"): int(value) for name, value in options}
@@ -415,10 +396,10 @@ def launcher(db, tables: dict[str, set]) -> dict:
 
 
 def ranks_of(table: pd.DataFrame, by_nccl: dict, said: dict) -> tuple[pd.Series, int | None, str]:
-    """Return the rank of each device row or NA, the number of ranks, and where they come from.
+    """Return the rank of each device row or NA, the number of ranks, and their source.
 
     by_nccl : (process, device) -> rank and number of ranks
-    said : of `launcher`
+    said : the result of `launcher`
     """
     work = table[table["stream"] >= 0]
     talkers = work.loc[work["kind"] == "comm", ["process", "device"]].drop_duplicates()
@@ -447,7 +428,7 @@ def _by_devices(work: pd.DataFrame, talkers: set) -> tuple[pd.Series, str]:
 
 
 def _by_launcher(rank: pd.Series, why: str, said: dict) -> tuple[pd.Series, int | None, str]:
-    """Return ranks: of one lane from the environment, of several from the first of torchrun."""
+    """Return ranks: for one lane from the environment, for several from torchrun's node."""
     options, environment = said["options"], said["environment"]
     if why:
         each, nodes = options.get("nproc_per_node"), options.get("nnodes", 1)
