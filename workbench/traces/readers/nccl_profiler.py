@@ -200,8 +200,7 @@ class _Record:
 
     def _add_channel(self, line: _Line, start: int, end: int) -> None:
         begun, ended = line.details.get("pTimer"), self._stopped.pop(line.address, None)
-        message = self._open.get(line.parent)
-        if message is None:
+        if (message := self._open.get(line.parent)) is None:
             self._drop(line, "a channel whose message is not in the file")
             return
         self._drop(line, "one channel of a message: in the message's row")

@@ -58,12 +58,9 @@ def _objects(found: dict) -> list[dict]:
         if key in ("results", "benchmark") and isinstance(value, list):
             rows += [row for v in value if isinstance(v, dict) for row in _objects(v)]
         elif key.isdigit() and isinstance(value, dict) and "oop_time" in value:
-            groups = [
-                {"time": value.get(f"{p}_time"), "algbw": value.get(f"{p}_algbw"),
-                 "busbw": value.get(f"{p}_busbw"), "#wrong": value.get(f"{p}_error")}
-                for p in ("oop", "ip")
-            ]  # fmt: skip
-            rows.append(_row(key, value, groups))
+            names = {"time": "time", "algbw": "algbw", "busbw": "busbw", "#wrong": "error"}
+            places = [{k: f"{place}_{v}" for k, v in names.items()} for place in ("oop", "ip")]
+            rows.append(_row(key, value, [{k: value.get(v) for k, v in p.items()} for p in places]))
     if "size" in found and ("out_of_place" in found or "in_place" in found):
         groups = [found.get(key) for key in ("out_of_place", "in_place")]
         names = {"alg_bw": "algbw", "bus_bw": "busbw", "nwrong": "#wrong", "cpu_time": "time"}

@@ -32,12 +32,9 @@ def both_places(groups: list[dict]) -> dict:
     """Return time, algbw and busbw out of place, else in place; the time in place; wrong."""
     out, inside = ({k.removeprefix("cpu"): v for k, v in g.items()} for g in groups)
     counts = [g["#wrong"] for g in (out, inside) if "#wrong" in g]
-    kind = "in place" if not out and inside else ""
-    best = inside if kind else out
-    return {
-        "time": best.get("time"), "algbw": best.get("algbw"), "busbw": best.get("busbw"),
-        "in_place": inside.get("time"), "wrong": counts, "kind": kind,
-    }  # fmt: skip
+    best = {key: (out or inside).get(key) for key in ("time", "algbw", "busbw")}
+    kind = "in place" if inside and not out else ""
+    return best | {"in_place": inside.get("time"), "wrong": counts, "kind": kind}
 
 
 def _timed(row: dict, problems: list[str]) -> bool:
@@ -105,15 +102,11 @@ def _with_workers(frame: pd.DataFrame, rows: list[dict], problems: list[str]) ->
                 "check n_workers"
             )
         return frame
-    if n_workers := workers_told(op, ratio):
-        problems.append(
-            f"no list of ranks: n_workers = {n_workers} follows from busbw/algbw = {ratio:.3f}"
-        )
-        return frame.assign(n_workers=pd.array([n_workers] * len(frame), dtype="Int64"))
-    problems.append(
-        "no list of ranks above the table: n_workers is unknown. Set it: table.assign(n_workers=8)"
-    )
-    return frame
+    n_workers = workers_told(op, ratio)
+    follows = f"n_workers = {n_workers} follows from busbw/algbw = {ratio:.3f}"
+    unknown = "n_workers is unknown. Set it: table.assign(n_workers=8)"
+    problems.append(f"no list of ranks above the table: {follows if n_workers else unknown}")
+    return frame.assign(n_workers=n_workers).astype({"n_workers": "Int64"})
 
 
 def _bus_ratio(rows: list[dict]) -> float:

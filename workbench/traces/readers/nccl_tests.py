@@ -61,10 +61,10 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
     rows = _text(log_lines(text), problems) if rows is None else rows
     if (table := nccl_rows.tables(rows, problems)) is None:
         expected = (
-            "a table of nccl-tests (a line '# size count type ... time algbw busbw' and rows), "
-            "OSU's, or a CSV with n_workers, nbytes, seconds"
+            "a table of nccl-tests (a line '# size count type ... time algbw busbw' and rows)"
         )
-        nothing_timed(text, file, problems, expected)
+        others = "OSU's, or a CSV with n_workers, nbytes, seconds"
+        nothing_timed(text, file, problems, f"{expected}, {others}")
     return table, list(dict.fromkeys(problems))
 
 
@@ -169,7 +169,7 @@ def _tokens(row: dict, problems: list[str]) -> dict | None:
     ]
     redop = rest.pop(0) if rest and re.fullmatch(r"[a-z]\w*", rest[0]) else "none"
     width = len(table.group)
-    # A root may be blank: then the numbers fill whole groups.
+    # If the root is blank, the numbers fill whole groups.
     root = rest.pop(0) if "root" in table.lead and len(rest) % width else ""
     groups = [dict(zip(table.group, rest[n : n + width], strict=False)) for n in (0, width)]
     if len(rest) <= width and re.search(r"\S\s{28,}\S", text):

@@ -217,13 +217,10 @@ def _names(db, keys: list, naming: list[str], kind: str) -> list[str]:
     """Return names; numbers are looked up in the strings of the file."""
     if kind == "memory":
         return [f"Memcpy {_COPIES.get(key, key)}" if naming else "Memset" for key in keys]
-    wanted, found = [key for key in keys if isinstance(key, int)], {}
-    if wanted and {"id", "value"} <= _tables(db).get("StringIds", set()):
-        for at in range(0, len(wanted), 500):
-            some = wanted[at : at + 500]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT id, value FROM StringIds WHERE id IN ({marks})"
-            found |= dict(db.execute(query, some))
+    wanted, found, tables = [key for key in keys if isinstance(key, int)], {}, _tables(db)
+    for at in range(0, len(wanted), 500):
+        some = f"WHERE id IN ({', '.join(map(str, wanted[at : at + 500]))})"
+        found |= dict(select(db, tables, "StringIds", "id", "value", where=some))
     names = [found.get(key, f"string {key}") if isinstance(key, int) else key for key in keys]
     return [str(name) for name in names]
 

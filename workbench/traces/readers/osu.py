@@ -62,11 +62,8 @@ def read(text: str, file: str) -> tuple[pd.DataFrame, list[str]]:
             else:
                 rows.append({"op": _op(title), "n_workers": workers} | row)
     if not rows:
-        expected = (
-            "the output of an OSU test: a title '# OSU MPI Allreduce Latency Test', a line "
-            "'# Size  Avg Latency(us)' and rows"
-        )
-        nothing_timed(text, file, problems, expected)
+        lines = "'# OSU MPI Allreduce Latency Test', '# Size  Avg Latency(us)' and rows"
+        nothing_timed(text, file, problems, f"the output of an OSU test: {lines}")
     return _table(rows, text, problems), problems
 
 
