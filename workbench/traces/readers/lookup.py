@@ -12,7 +12,7 @@ import pandas as pd
 from ...base.checks import refuse, require
 from ...base.units import GB
 from .columns import NO_WORKERS, accepted, delimited, header, quantities, whole_bytes, whole_within
-from .nccl_rows import PER_SECOND, workers_told
+from .nccl_rows import PER_SECOND, workers_by_ratio
 
 _RATIO = (0.45, 2.05)  # busbw over algorithm bandwidth of any collective with 2 workers or more
 _PLAUSIBLE = (1e6, 5e12)  # bytes/s of a link, from the slowest Ethernet to the fastest NVLink
@@ -107,7 +107,7 @@ def _ratio(values: pd.DataFrame) -> float:
 
 def _workers(values: pd.DataFrame, ticks: float, frame: pd.DataFrame, problems: list[str]):
     ratio = _ratio(values) / ticks
-    if n_workers := workers_told("all_reduce", ratio):
+    if n_workers := workers_by_ratio("all_reduce", ratio):
         problems.append(
             f"n_workers = {n_workers} follows from busbw = {ratio:.3f} size/time, assuming an "
             "all-reduce: the text does not name either"

@@ -132,9 +132,7 @@ class _Record:
     workers: dict = field(default_factory=dict)  # communicator -> number of ranks
     ledger: Counter = field(default_factory=Counter)
     broken: list[int] = field(default_factory=list)
-    lags: dict = field(
-        default_factory=dict
-    )  # rank -> least difference of host's and GPU's clock, ns
+    lags: dict = field(default_factory=dict)  # rank -> least (host's - GPU's clock), ns
     _open: dict[str, _Message] = field(default_factory=dict)
     _stopped: dict[str, int] = field(default_factory=dict)
     _numbers: dict[tuple, int] = field(default_factory=dict)

@@ -72,8 +72,8 @@ def _objects(found: dict) -> list[dict]:
 
 
 def _row(size, found: dict, groups: list[dict]) -> dict:
-    told = {key: str(found.get(key, "")).strip() for key in ("count", "redop", "root")}
-    return both_places(groups) | told | {
+    texts = {key: str(found.get(key, "")).strip() for key in ("count", "redop", "root")}
+    return both_places(groups) | texts | {
         "where": f"size {size}", "table": None, "nbytes": size, "dtype": str(found.get("type", "")),
     }  # fmt: skip
 

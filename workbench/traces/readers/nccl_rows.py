@@ -102,7 +102,7 @@ def _with_workers(frame: pd.DataFrame, rows: list[dict], problems: list[str]) ->
                 "check n_workers"
             )
         return frame
-    n_workers = workers_told(op, ratio)
+    n_workers = workers_by_ratio(op, ratio)
     follows = f"n_workers = {n_workers} follows from busbw/algbw = {ratio:.3f}"
     unknown = "n_workers is unknown. Set it: table.assign(n_workers=8)"
     problems.append(f"no list of ranks above the table: {follows if n_workers else unknown}")
@@ -116,7 +116,7 @@ def _bus_ratio(rows: list[dict]) -> float:
     return busbw / algbw
 
 
-def workers_told(op: str, ratio: float) -> int | None:
+def workers_by_ratio(op: str, ratio: float) -> int | None:
     """Return n of nccl-tests' factor, k (n-1)/n with k = 2 for all-reduce (doc/PERFORMANCE.md)."""
     k = _PER_LINK.get(op)
     if k is None or not 0.45 * k < ratio < 0.985 * k:  # beyond 64 workers rounding hides n
@@ -127,12 +127,12 @@ def workers_told(op: str, ratio: float) -> int | None:
 
 def _ticks(rows: list[dict], unit: str, problems: list[str]) -> float:
     """Return units of time per second: as printed unless the bandwidths contradict it."""
-    told = [
+    measured = [
         algbw * GB * printed_number(row["time"]) / printed_number(row["nbytes"])
         for row in rows
         if (algbw := printed_number(row["algbw"])) > 0.1 and printed_number(row["nbytes"]) > 0
     ]
-    by_bandwidth = max(median_high(told), 1e-300) if told else PER_SECOND[unit]
+    by_bandwidth = max(median_high(measured), 1e-300) if measured else PER_SECOND[unit]
     nearest = min(PER_SECOND, key=lambda u: abs(math.log(by_bandwidth / PER_SECOND[u])))
     if not 0.9 < by_bandwidth / PER_SECOND[nearest] < 1.1:
         problems.append(

@@ -88,21 +88,21 @@ def _op(title: str) -> str:
 def _row(tokens: list[str], columns: list[str]) -> dict | str:
     """Return the values of a row in bytes and seconds, or what is wrong with it."""
     plain = [name.replace(" (", "(") for name in columns]
-    told = dict(zip(plain, tokens, strict=False))
-    size = told.get("size", "0")
-    time = next((name for name in _LATENCY if name in told), None)
-    if len(tokens) != len(columns) or (time or _BANDWIDTH) not in told:
+    values = dict(zip(plain, tokens, strict=False))
+    size = values.get("size", "0")
+    time = next((name for name in _LATENCY if name in values), None)
+    if len(tokens) != len(columns) or (time or _BANDWIDTH) not in values:
         return f"expected {', '.join(columns)}"
-    value = printed_number(told[time or _BANDWIDTH])
+    value = printed_number(values[time or _BANDWIDTH])
     if not 0 < value < math.inf or not size.isdigit() or int(size) >= 2**63:
-        return f"{time or _BANDWIDTH} is {told[time or _BANDWIDTH]}, size {size}"
+        return f"{time or _BANDWIDTH} is {values[time or _BANDWIDTH]}, size {size}"
     seconds = value / 1e6 if time else int(size) / (value * 1e6)
     row = {"nbytes": int(size), "seconds": seconds, "bandwidth": time is None}
     for end in ("min", "max"):
-        if (latency := told.get(f"{end} latency(us)")) is not None:
+        if (latency := values.get(f"{end} latency(us)")) is not None:
             row[f"seconds_{end}"] = printed_number(latency) / 1e6
-    if told.get("iterations", "").isdigit():
-        row["n_iterations"] = int(told["iterations"])
+    if values.get("iterations", "").isdigit():
+        row["n_iterations"] = int(values["iterations"])
     return row
 
 
