@@ -135,9 +135,8 @@ def _ticks(rows: list[dict], unit: str, problems: list[str]) -> float:
     by_bandwidth = max(median_high(measured), 1e-300) if measured else PER_SECOND[unit]
     nearest = min(PER_SECOND, key=lambda u: abs(math.log(by_bandwidth / PER_SECOND[u])))
     if not 0.9 < by_bandwidth / PER_SECOND[nearest] < 1.1:
-        problems.append(
-            f"algbw is {by_bandwidth / PER_SECOND[unit]:.3g} of size/time in {unit}: check times"
-        )
+        share = f"{by_bandwidth / PER_SECOND[unit]:.3g}"
+        problems.append(f"algbw is {share} of size/time in {unit}: check the times")
         return PER_SECOND[unit]
     if nearest != unit:
         problems.append(f"times are in {nearest}, not {unit}, according to the bandwidths")

@@ -22,6 +22,7 @@ _TAG = re.compile(  # of mpirun, srun -l, or a clock; before a line of numbers o
     r"^(?:\[[^\]]{1,80}\](?:<std\w+>)?:?|\d+:(?=\s)|\d{4}-\d\d-\d\d[T ]?|"
     r"[\d:.,]*\d:\d\d[\d.,]*Z?)\s*"
 )
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
 _STARTING = re.compile(r"Collective test starting:\s*(\w+)", re.IGNORECASE)
 _WORD = re.compile(  # collectives with the same columns
     r"(?<![a-z_-])(?<!reduce )(?:[nr]ccl)?(all[-_ ]?gather|all[-_ ]?to[-_ ]?all|gather|scatter)"
@@ -162,11 +163,7 @@ def _tokens(row: dict, problems: list[str]) -> dict | None:
     text, table = row["text"], row["table"]
     head = _ROW.match(text)
     size, count, dtype = head.groups()
-    rest = [
-        t
-        for t in text[head.end() :].split()
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d", t)
-    ]
+    rest = [t for t in text[head.end() :].split() if not _CLOCK.fullmatch(t)]
     redop = rest.pop(0) if rest and re.fullmatch(r"[a-z]\w*", rest[0]) else "none"
     width = len(table.group)
     # If the root is blank, the numbers fill whole groups.

@@ -137,7 +137,7 @@ def _read(db, source: Source) -> tuple[pd.DataFrame, dict, list[dict]]:
     if source.keep == "kernels":  # after the host rows have placed the kernels
         table = table[table["stream"] >= 0]
         for row in ledger:
-            if row["kept"] and row["n_events"] and (_how(row["what"]) or " ")[1] in _ON_HOST:
+            if row["kept"] and row["n_events"] and _how(row["what"])[1] in _ON_HOST:
                 row |= {"kept": False, "why": chrome.NOT_WANTED}
     table = table.drop(columns=["device", "process"]).reset_index(drop=True)
     ledger = [{"file": source.file, "rank": info["rank"]} | row for row in ledger]
@@ -412,10 +412,9 @@ def ranks_of(table: pd.DataFrame, by_nccl: dict, said: dict) -> tuple[pd.Series,
 
 
 def _by_devices(work: pd.DataFrame, talkers: set) -> tuple[pd.Series, str]:
-    devices = sorted(work["device"].unique())
-    if len(devices) > 1:
+    if (n_devices := work["device"].nunique()) > 1:
         rank = work["device"].where(work["device"].between(0, 2**31 - 1))  # otherwise it is damaged
-        why = f"{len(devices)} devices in one export: rank is the number of the device"
+        why = f"{n_devices} devices in one export: rank is the number of the device"
         return rank.astype("Int64"), why
     if len(talkers) > 1:
         number = {process: i for i, process in enumerate(sorted(talkers))}
