@@ -157,16 +157,14 @@ def _collective(rows: list[dict]) -> str:
 
 
 def _guess(row: dict) -> str:
-    """Return the collective by the ratio of elements to bytes, which older versions differ in."""
+    """Return the collective by how its count of elements relates to the size (older versions)."""
     n, size, root = (printed_number(row[key]) for key in ("count", "nbytes", "root"))
     if math.isnan(n):
         return "unknown"
     whole = n * (dtype_bytes(row["dtype"]) or 0) == size
     if row["redop"] not in ("none", ""):
         return ("reduce" if root >= 0 else "all_reduce") if whole else "reduce_scatter"
-    if whole and size:
-        return "broadcast" if root >= 0 else "send_recv"
-    return "unknown"
+    return ("broadcast" if root >= 0 else "send_recv") if whole and size else "unknown"
 
 
 def _by_layout(rows: list[dict], table) -> str:

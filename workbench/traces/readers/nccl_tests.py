@@ -5,6 +5,7 @@ collectives: redop and root may be missing or blank; the check column is `error`
 """
 
 import re
+from collections import defaultdict
 
 import pandas as pd
 
@@ -147,15 +148,13 @@ def _crew(ranks: dict, problems: list[str]) -> tuple:
             "ranks are listed more than once: the test ran separately in each process (built "
             "without MPI?), so n_workers counts the workers of one process"
         )
-    groups: dict = {}
+    groups = defaultdict(list)
     for (group, host), *_ in ranks.values():
-        groups.setdefault(group, []).append(host)
-    sizes = {len(hosts) for hosts in groups.values()}
+        groups[group].append(host)
     if len(groups) > 1:
         problems.append(f"{len(groups)} groups ran at once: n_workers is that of one group")
-    if len(sizes) > 1:
-        return pd.NA, pd.NA
-    return sizes.pop(), max(len(set(hosts)) for hosts in groups.values())
+    n_workers, *others = set(map(len, groups.values()))
+    return (pd.NA, pd.NA) if others else (n_workers, max(len(set(h)) for h in groups.values()))
 
 
 def _tokens(row: dict, problems: list[str]) -> dict | None:

@@ -103,9 +103,9 @@ def _bad(values: pd.DataFrame, frame: pd.DataFrame, where: dict, what: str) -> t
         "seconds": (values["seconds"] > 0) & (values["seconds"] < float("inf")),
         "n_nodes": values["n_nodes"].isna() | whole_within(values["n_nodes"], 1, 2**31),
     }
-    bad = ~pd.DataFrame(ok).all(axis=1)
-    problems = []
-    wrong = (~pd.DataFrame(ok))[bad].idxmax(axis=1)  # the first wrong quantity of each bad row
+    failed, problems = ~pd.DataFrame(ok), []
+    bad = failed.any(axis=1)
+    wrong = failed[bad].idxmax(axis=1)  # the first wrong quantity of each bad row
     for n, name in zip(bad.to_numpy().nonzero()[0], wrong, strict=True):
         at = where[name][0]
         place = f"{what} {frame.index[n] if what == 'line' else n + 1}"
