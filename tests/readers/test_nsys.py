@@ -1,4 +1,4 @@
-"""SQLite exports of Nsight Systems: any schema, several GPUs, NVTX, hostile files."""
+"""SQLite exports of Nsight Systems: any schema, whose ranks, several GPUs, NVTX, hostile files."""
 
 import gzip
 import sqlite3
@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refusal
 
 from workbench.traces.readers import nsys
 from workbench.traces.readers.source import Source
@@ -58,6 +59,9 @@ def read(source):
     return table, info, counts
 
 
+TWO = kernels((10, 20, 0, 7, 1, PID_A, 1), (10, 30, 1, 7, 1, PID_B, 2))
+
+
 def test_a_kernel_is_compute_or_a_collective_by_its_name(export):
     table, _, _ = read(
         export(**{KERNEL: kernels((10, 20, 0, 7, 1, 0, 1), (15, 40, 0, 9, 2, 0, 2))})
@@ -67,50 +71,27 @@ def test_a_kernel_is_compute_or_a_collective_by_its_name(export):
         ["compute", "", "gemm", 7, 10, 20],
         ["comm", "all_reduce", STRINGS[2], 9, 15, 40],
     ]
-
-
-def test_names_that_stand_in_the_table_itself_are_read_too(export):
-    columns = 'start, "end", deviceId, streamId, name'
+    columns = 'start, "end", deviceId, streamId, name'  # the name itself, not its number
     table, _, _ = read(export(**{KERNEL: (columns, [(1, 2, 0, 7, "ncclKernel_AllGather")])}))
     assert table["op"].tolist() == ["all_gather"]
 
 
-def test_several_devices_are_several_ranks(export):
-    source = export(
-        **{
-            KERNEL: kernels((10, 20, 0, 7, 1, PID_A, 1), (10, 30, 1, 7, 1, PID_B, 1)),
-            RUNTIME: launches((5, 6, 1, PID_A + 3, 3), (5, 7, 1, PID_B + 4, 3)),
-        }
-    )
-    table, info, _ = read(source)
+def test_several_devices_are_several_ranks_and_correlations_counted_alike_stay_apart(export):
+    launched = launches((5, 6, 1, PID_A + 3, 3), (5, 7, 1, PID_B + 4, 3))
+    table, info, _ = read(export(**{KERNEL: TWO, RUNTIME: launched}))
     assert info["ranks"] == [0, 1]
     host = table[table["stream"] == -1]
     assert host[["rank", "end_ns"]].values.tolist() == [[0, 6], [1, 7]]
-
-
-def test_correlations_that_processes_count_alike_are_told_apart(export):
-    source = export(
-        **{
-            KERNEL: kernels((10, 20, 0, 7, 1, PID_A, 1), (10, 30, 1, 7, 1, PID_B, 1)),
-            RUNTIME: launches((5, 6, 1, PID_A + 3, 3), (5, 7, 1, PID_B + 4, 3)),
-        }
-    )
-    table, _, _ = read(source)
     pairs = table.groupby("correlation")["rank"].agg(["min", "max", "size"])
     assert pairs.to_numpy().tolist() == [[0, 0, 2], [1, 1, 2]]
 
 
-def test_processes_that_each_see_one_device_zero_are_ranks(export):
+def test_processes_are_ranks_and_one_device_leaves_the_rank_to_the_name_of_the_file(export):
     rows = [(10, 20, 0, 7, 1, PID_A, 2), (10, 30, 0, 7, 1, PID_B, 2)]
     table, info, _ = read(export(**{KERNEL: kernels(*rows)}))
-    assert info["ranks"] == [0, 1]
-    assert table["rank"].tolist() == [0, 1]
-
-
-def test_one_device_leaves_the_rank_to_the_name_of_the_file(export):
+    assert table["rank"].tolist() == info["ranks"] == [0, 1]
     table, info, _ = read(export(**{KERNEL: kernels((10, 20, 3, 7, 1, PID_A, 1))}))
-    assert info["rank"] is None
-    assert table["rank"].isna().all()
+    assert info["rank"] is None and table["rank"].isna().all()
 
 
 @pytest.mark.parametrize("name", ["NVTX_EVENTS", "NVTX_EVENTS_V2", "NVTX_EVENTS_V3", "nvtx_events"])
@@ -128,37 +109,27 @@ def test_a_kernel_belongs_to_the_range_that_launched_it(export, name):
 
 
 @pytest.mark.parametrize(
-    "text, number",
+    "text, number, outside",
     [
-        ("ProfilerStep#12", 12),
-        ("step_3", 3),
-        ("Iteration: 4/100", 4),
-        ("train_step 5", 5),
-        ("iter 6, op_id = 77", 6),
-        ("step", 0),
+        ("ProfilerStep#12", 12, -1),
+        ("step_3", 3, -1),
+        ("Iteration: 4/100", 4, -1),
+        ("train_step 5", 5, -1),
+        ("iter 6, op_id = 77", 6, -1),
+        ("step", 0, -1),
+        ("optimizer_step_3_done", 0, 0),  # names none: all is one iteration
     ],
 )
-def test_ranges_that_name_an_iteration(export, text, number):
+def test_ranges_that_name_an_iteration(export, text, number, outside):
     source = export(
         **{
             KERNEL: kernels((10, 20, 0, 7, 1, PID_A, 1), (200, 300, 0, 7, 2, PID_A, 1)),
             "NVTX_EVENTS": ranges((0, 100, text, None, PID_A + 1)),
         }
     )
-    table, _, _ = read(source)
-    assert table.loc[table["kind"] == "compute", "iteration"].tolist() == [number, -1]
-
-
-def test_other_ranges_name_none_and_that_is_said(export):
-    source = export(
-        **{
-            KERNEL: kernels((10, 20, 0, 7, 1, PID_A, 1)),
-            "NVTX_EVENTS": ranges((0, 100, "optimizer_step_3_done", None, PID_A + 1)),
-        }
-    )
     table, _, ledger = read(source)
-    assert (table["iteration"] == 0).all()
-    assert ledger["why"].str.contains("one iteration, number 0").any()
+    assert table.loc[table["kind"] == "compute", "iteration"].tolist() == [number, outside]
+    assert ledger["why"].str.contains("one iteration, number 0").any() == (outside == 0)
 
 
 def test_the_collective_of_a_general_kernel_is_that_of_the_range_around_its_launch(export):
@@ -254,27 +225,18 @@ def test_graphs_recorded_whole_are_warned_of(export):
     assert "--cuda-graph-trace=node" in row["why"]
 
 
-def test_times_are_put_on_the_wall_clock(export):
+def test_times_are_put_on_the_wall_clock_and_devices_and_versions_are_named(export):
     source = export(
         **{
             KERNEL: kernels((1500, 1600, 0, 7, 1, 0, 1)),
             "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", [(10**18,)]),
             "ANALYSIS_DETAILS": ("startTime", [(1000,)]),
-        }
-    )
-    table, info, _ = read(source)
-    assert (table["start_ns"].item(), info["base_ns"]) == (10**18 + 500, 10**18 - 1000)
-
-
-def test_the_file_names_its_devices_and_versions(export):
-    source = export(
-        **{
-            KERNEL: kernels((1, 2, 0, 7, 1, 0, 1)),
             "TARGET_INFO_GPU": ("id, name", [(0, "H100"), (1, "H100")]),
             "META_DATA_EXPORT": ("name, value", [("EXPORT_SCHEMA_VERSION", "3.1.7")]),
         }
     )
-    _, info, _ = read(source)
+    table, info, _ = read(source)
+    assert (table["start_ns"].item(), info["base_ns"]) == (10**18 + 500, 10**18 - 1000)
     assert (info["devices"], info["schema"]) == (["H100"], "3.1.7")
 
 
@@ -292,53 +254,44 @@ def test_host_rows_can_be_given_up_when_they_have_served(export):
     assert ledger["n_events"].sum() == 3
 
 
-def test_a_packed_export_is_unpacked_beside(export):
-    source = export(**{KERNEL: kernels((10, 20, 0, 7, 1, 0, 1))})
-    packed = source.path.with_suffix(".gz")
-    packed.write_bytes(gzip.compress(source.path.read_bytes()))
-    assert nsys.recognises(Source(packed).head)
-    assert len(read(Source(packed))[0]) == 1
-
-
-def test_an_export_is_not_changed_by_reading(export):
-    source = export(**{KERNEL: kernels((10, 20, 0, 7, 1, 0, 1))})
+def test_an_export_is_not_changed_by_reading_and_may_be_packed(export):
+    source = export(**{KERNEL: TWO})
     before, folder = source.path.read_bytes(), source.path.parent
     read(source)
     assert source.path.read_bytes() == before
     assert [f.name for f in folder.iterdir()] == ["export.sqlite"]
+    packed = source.path.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(before))
+    assert nsys.recognises(Source(packed).head)
+    assert len(read(Source(packed))[0]) == 2
 
 
-@pytest.mark.parametrize("tables", [{}, {KERNEL: kernels()}])
-def test_an_export_without_kernels_is_refused_with_its_version(export, tables):
-    meta = ("name, value", [("EXPORT_SCHEMA_VERSION", "3.25.0")])
-    with pytest.raises(ValueError, match="no CUDA kernels.*without -t cuda.*VERSION 3.25.0"):
-        nsys.read(export(META_DATA_EXPORT=meta, **tables))
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+VERSION = {"META_DATA_EXPORT": ("name, value", [("EXPORT_SCHEMA_VERSION", "3.25.0")])}
 
 
-def test_another_database_is_refused_by_its_tables(tmp_path):
-    with sqlite3.connect(tmp_path / "shop.db") as db:
-        db.execute("CREATE TABLE orders (id, price)")
-    db.close()
-    with pytest.raises(ValueError, match="export of Nsight Systems.*got .*orders"):
-        nsys.read(Source(tmp_path / "shop.db"))
-
-
-def test_a_view_in_the_place_of_a_table_is_not_run(export):
-    source = export(**{"META_DATA_EXPORT": ("name, value", [])})
+@pytest.mark.parametrize(
+    "tables, statement, shown",
+    [
+        (VERSION, "SELECT 1", "3.25.0"),
+        (VERSION | {KERNEL: kernels()}, "SELECT 1", "3.25.0"),
+        (VERSION, f"CREATE VIEW {KERNEL} AS {ENDLESS}", "no CUDA kernels"),  # is not run
+        ({"orders": ("id, price", [])}, "DROP TABLE StringIds", "orders"),
+    ],
+)
+def test_a_database_without_kernels_is_refused(export, tables, statement, shown):
+    source = export(**tables)
     with sqlite3.connect(source.path) as db:
-        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
-        db.execute(f"CREATE VIEW {KERNEL} AS {endless}")
+        db.execute(statement)
     db.close()
-    with pytest.raises(ValueError, match="no CUDA kernels"):
-        nsys.read(source)
+    refusal(lambda: nsys.read(source), "export.sqlite", shown)
 
 
 def test_a_cut_file_is_one_clear_error(export):
     source = export(**{KERNEL: kernels(*[(i, i + 1, 0, 7, i, 0, 1) for i in range(2000)])})
     data = source.path.read_bytes()
     source.path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(ValueError, match="damaged.*Export it again"):
-        nsys.read(Source(source.path))
+    refusal(lambda: nsys.read(Source(source.path)), "export.sqlite", "damaged")
 
 
 def test_changed_bytes_give_a_table_that_adds_up_or_the_documented_error(export, rng):
@@ -356,15 +309,12 @@ def test_changed_bytes_give_a_table_that_adds_up_or_the_documented_error(export,
             assert str(error).startswith(f"{source.path}: ")
 
 
-def test_case_of_a_numbered_nvtx_table(shared):
+def test_cases_of_a_numbered_nvtx_table_and_of_no_kernel_table(shared):
     table, _, _ = read(Source(shared / "cases/r32_nvtx_v2.sqlite"))
     assert table["kind"].value_counts().to_dict() == {"annotation": 1, "compute": 1, "comm": 1}
     assert (table["iteration"] == 0).all()
-
-
-def test_case_of_no_kernel_table(shared):
-    with pytest.raises(ValueError, match=r"no CUDA kernels \(captured without -t cuda\).*3\.25\.0"):
-        nsys.read(Source(shared / "cases/r32c_no_kernel_table.sqlite"))
+    source = Source(shared / "cases/r32c_no_kernel_table.sqlite")
+    refusal(lambda: nsys.read(source), "r32c_no_kernel_table.sqlite", "3.25.0")
 
 
 def test_a_real_run_on_two_gpus(shared):
@@ -373,7 +323,7 @@ def test_a_real_run_on_two_gpus(shared):
     counts = table.groupby(["rank", "kind"], observed=True).size().unstack("kind")
     assert counts["comm"].tolist() == [31, 31]
     assert counts["compute"].sum() == 3587 - 62
-    assert info["ranks"] == [0, 1]
+    assert (info["ranks"], info["world_size"], info["host"]) == ([0, 1], 2, "modal")
     assert ledger["n_events"].sum() == 242 + 904 + 3587 + 6682 + 17113 + 334 + 6
     ops = table.loc[table["kind"] == "comm", "op"].astype(str).value_counts()
     assert ops.to_dict() == {"all_to_all": 60, "unknown": 2}  # two were launched before the window
@@ -383,3 +333,86 @@ def test_no_other_kind_of_file_is_claimed(shared):
     files = [f for folder in ("traces", "cases") for f in (shared / folder).rglob("*")]
     claimed = {f.suffix for f in files if f.is_file() and nsys.recognises(Source(f).head)}
     assert claimed == {".sqlite"}
+
+
+# Ranks: NCCL's, the launcher's, the devices'
+
+NOTHING = {"environment": {}, "options": {}, "host": ""}
+
+
+def lane_table(*lanes):
+    """A collective in each (process, device)."""
+    rows = pd.DataFrame(lanes, columns=["process", "device"])
+    return rows.assign(stream=7, kind="comm")
+
+
+def found(lanes, by_nccl=None, **said):
+    rank, n_ranks, why = nsys.ranks_of(lane_table(*lanes), by_nccl or {}, NOTHING | said)
+    return rank.tolist(), n_ranks, why
+
+
+def test_ranks_of_nccl_are_taken_when_all_that_communicate_have_one():
+    by_nccl = {(5, 0): (9, 16), (6, 0): (8, 16)}
+    assert found([(5, 0), (6, 0)], by_nccl) == ([9, 8], 16, "rank from NCCL's ranges")
+    assert found([(5, 0), (6, 1)], by_nccl)[0] == [0, 1]
+    assert found([(5, 0), (6, 0)], by_nccl | {(6, 0): (9, 16)})[0] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "environment, rank, n_ranks",
+    [
+        ({"OMPI_COMM_WORLD_RANK": "11", "OMPI_COMM_WORLD_SIZE": "16"}, 11, 16),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, 3, 4),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "RANK": "5", "WORLD_SIZE": "8"}, 5, 8),
+        ({"PMIX_RANK": "2"}, 2, None),
+    ],
+)
+def test_the_rank_of_a_process_under_a_launcher_is_in_its_environment(environment, rank, n_ranks):
+    assert found([(5, 0)], environment=environment)[:2] == ([rank], n_ranks)
+
+
+def test_an_environment_without_a_rank_or_of_several_processes_tells_none():
+    rank, n_ranks, why = found([(5, 0)], environment={"RANK": "x", "HOME": "/root"})
+    assert pd.isna(rank[0]) and (n_ranks, why) == (None, "")
+    environment = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}  # a node each, with torchrun in it
+    assert found([(5, 0), (6, 1)], environment=environment)[:2] == ([0, 1], None)
+
+
+@pytest.mark.parametrize(
+    "options, ranks, n_ranks",
+    [
+        ({"nnodes": 2, "nproc_per_node": 4, "node_rank": 1}, [4, 5], 8),
+        ({"nnodes": 1, "nproc_per_node": 2}, [0, 1], 2),
+        ({"nnodes": 2, "nproc_per_node": 4}, [0, 1], None),  # on which node is not told
+        ({"nnodes": 2, "nproc_per_node": 1, "node_rank": 1}, [0, 1], None),  # not that run's
+    ],
+)
+def test_ranks_of_a_node_count_on_as_torchrun_was_told(options, ranks, n_ranks):
+    assert found([(5, 0), (6, 1)], options=options)[:2] == (ranks, n_ranks)
+
+
+def capture(arguments=(), environment=()):
+    rows = [(f"PROCESS_0:ARGUMENT_{n}", text) for n, text in enumerate(arguments)]
+    rows += [("PROCESS_0:ENVIRONMENT_VARIABLE", text) for text in environment]
+    return "name, value", rows
+
+
+def test_the_second_node_of_a_run_of_torchrun(export):
+    arguments = ["--nnodes=2", "--nproc-per-node", "2", "--node_rank=1", "train.py", "--nnodes=9x"]
+    info = {"META_DATA_CAPTURE": capture(arguments)}
+    info["TARGET_INFO_SYSTEM_ENV"] = ("name, value", [("Hostname", "node7")])
+    events, said, _ = nsys.read(export(**{KERNEL: TWO}, **info))
+    assert events["rank"].tolist() == said["ranks"] == [2, 3]
+    assert (said["world_size"], said["host"], said["rank"]) == (4, "node7", None)
+
+
+def test_one_process_of_a_run_of_mpi(export):
+    environment = ['OMPI_COMM_WORLD_RANK="3"', 'OMPI_COMM_WORLD_SIZE="4"']
+    source = export(
+        **{KERNEL: kernels((10, 20, 0, 7, 1, PID_A, 2))}, META_DATA_CAPTURE=capture((), environment)
+    )
+    events, said, ledger = nsys.read(source)
+    assert events["rank"].tolist() == [3]
+    assert (said["rank"], said["ranks"], said["world_size"]) == (3, [], 4)
+    assert {row["rank"] for row in ledger} == {3}
+    assert "rank from the launcher's OMPI_COMM_WORLD_RANK" in {row["why"] for row in ledger}
