@@ -4,6 +4,7 @@ import json
 
 import pandas as pd
 import pytest
+from conftest import refusal
 
 from workbench.traces.readers import nccl_profiler
 from workbench.traces.readers.source import Source
@@ -71,43 +72,45 @@ def test_a_kernel_carries_the_message_queued_after_its_launch(read):
     assert (row["start_ns"], row["end_ns"]) == ((BEGAN + 14) * 1000, (BEGAN + 90) * 1000)
 
 
-def test_messages_of_one_kernel_are_added(read):
-    lines = [LIFE, launch(10, 1), message(16), message(17, count=500), kernel(14, 90, 1)]
-    assert comm(read(*lines)[0])["nbytes"].tolist() == [6000]
+@pytest.mark.parametrize(
+    "lines, expected",
+    [
+        ([message(16), message(17, count=500), kernel(14, 90, 1)], [("all_reduce", 6000)]),
+        (
+            [
+                message(16),
+                launch(30, 2),
+                message(36, count=7),
+                kernel(14, 90, 1),
+                kernel(90, 95, 2),
+            ],
+            [("all_reduce", 4000), ("all_reduce", 28)],
+        ),
+        (  # NCCL counts the part of one worker
+            [message(16, "AllGather"), kernel(14, 90, 1, "ncclDevKernel_AllGather_RING_LL")],
+            [("all_gather", 4 * 4000)],
+        ),
+        ([message(16, "Send"), kernel(14, 90, 1, "ncclDevKernel_SendRecv")], [("send_recv", None)]),
+    ],
+)
+def test_messages_go_to_the_launch_before_them(read, lines, expected):
+    rows = comm(read(LIFE, launch(10, 1), *lines)[0])
+    found = list(zip(rows["op"], rows["nbytes"], strict=True))
+    assert [(op, nbytes if op != "send_recv" else None) for op, nbytes in found] == expected
 
 
-def test_messages_go_to_the_launch_before_them(read):
-    lines = [LIFE, launch(10, 1), message(16), launch(30, 2), message(36, count=7)]
-    lines += [kernel(14, 90, 1), kernel(90, 95, 2)]
-    assert comm(read(*lines)[0])["nbytes"].tolist() == [4000, 28]
-
-
-def test_the_launch_on_the_host_shares_the_kernels_number(read):
-    table, _, _ = read(LIFE, launch(10, 8), message(16), kernel(14, 90, 8))
+def test_the_launch_on_the_host_shares_the_kernels_number_and_may_be_left_out(read):
+    lines = [LIFE, launch(10, 8), message(16), kernel(14, 90, 8)]
+    table, _, _ = read(*lines)
     assert table.groupby("correlation")["kind"].agg(list).loc[0] == ["host", "comm"]
+    assert read(*lines, keep="kernels")[0]["kind"].tolist() == ["comm"]
 
 
-def test_nccl_counts_one_workers_part_of_some_collectives(read):
-    gather = message(16, "AllGather", 1000)
-    lines = [LIFE, launch(10, 1), gather, kernel(14, 90, 1, "ncclDevKernel_AllGather_RING_LL")]
-    row = comm(read(*lines)[0]).iloc[0]
-    assert (row["op"], row["nbytes"]) == ("all_gather", 4 * 4000)
-
-
-def test_a_send_tells_what_a_general_kernel_does(read):
-    lines = [LIFE, launch(10, 1), message(16, "Send"), kernel(14, 90, 1, "ncclDevKernel_SendRecv")]
-    assert comm(read(*lines)[0])["op"].tolist() == ["send_recv"]
-
-
-def test_other_kernels_are_compute(read):
-    table, _, _ = read(LIFE, kernel(1, 2, 1), kernel(3, 4, 2, name="gemm"))
-    assert table["kind"].tolist() == ["comm", "compute"]
-
-
-def test_times_are_exact_to_the_nanosecond(read):
+def test_other_kernels_are_compute_and_times_exact_to_the_nanosecond(read):
     text = json.dumps(kernel(0, 0, 1)).replace(str(BEGAN), f"{BEGAN}.123")
-    table, _, _ = read(LIFE, text)
-    assert table["start_ns"].tolist() == [BEGAN * 1000 + 123]
+    table, _, _ = read(LIFE, text, kernel(3, 4, 2, name="gemm"))
+    assert table["kind"].tolist() == ["comm", "compute"]
+    assert table["start_ns"].tolist() == [BEGAN * 1000 + 123, (BEGAN + 3) * 1000]
 
 
 def test_without_kernels_the_gpus_timers_of_the_channels_tell(read):
@@ -141,17 +144,11 @@ def test_an_address_used_again_is_the_later_message(read):
     assert (comm(table)["end_ns"] // 1000 - BEGAN).tolist() == [5, 15]
 
 
-def test_messages_that_only_the_host_timed_are_no_trace(read):
-    with pytest.raises(ValueError, match="messages with a time.*ncclProfileKernelCh, got "):
-        read(LIFE, message(16), launch(3, 1))
-
-
-def test_durations_without_starts_are_refused(tmp_path):
-    path = tmp_path / "inspector.log"
-    path.write_text(json.dumps({"header": {"rank": 0}, "coll_perf": {"coll_exec_time_us": 5}}))
-    assert nccl_profiler.recognises(path.read_bytes())
-    with pytest.raises(ValueError, match="inspector.*durations without starts"):
-        nccl_profiler.read(Source(path))
+def test_messages_that_only_the_host_timed_and_durations_without_starts_are_refused(read):
+    refusal(lambda: read(LIFE, message(16), launch(3, 1)), "profile.jsonl", "ncclProfileKernelCh")
+    inspector = {"header": {"rank": 0}, "coll_perf": {"coll_exec_time_us": 5}}
+    assert nccl_profiler.recognises(json.dumps(inspector).encode())
+    refusal(lambda: read(inspector), "profile.jsonl", "without starts")
 
 
 def test_a_cut_last_line_is_said_and_costs_itself_only(read):
@@ -184,11 +181,6 @@ def test_intervals_without_usable_times_are_counted(read):
     _, _, ledger = read(LIFE, kernel(1, 2, 1), backwards, timeless, far)
     why = "no usable start and stop"
     assert ledger.loc[ledger["why"] == why, "n_events"].sum() == 3
-
-
-def test_only_kernels_can_be_kept(read):
-    table, _, _ = read(LIFE, launch(10, 1), message(16), kernel(14, 90, 1), keep="kernels")
-    assert table["kind"].tolist() == ["comm"]
 
 
 @pytest.mark.parametrize(
