@@ -100,6 +100,7 @@ def test_the_size_of_one_message_becomes_that_of_the_collective(database, name, 
 def test_without_the_number_of_ranks_only_what_needs_none_is_told(database):
     calls = database(call("ncclAllReduce", 10, 20, 64), call("ncclAllGather", 30, 40, 64))
     assert messages(calls, 15, 35) == [("all_reduce", 64, None), ("all_gather", None, None)]
+    assert messages(calls, 15, thread=4) == [(None, None, None)]  # another thread
 
 
 def test_kernels_of_a_group_are_launched_at_its_end(database):
@@ -117,39 +118,24 @@ def test_kernels_of_a_group_are_launched_at_its_end(database):
     assert messages(calls, 9) == messages(calls, 21) == [(None, None, None)]
 
 
-def test_sends_and_receives_count_the_larger_side(database):
-    calls = database(
-        call("ncclGroupStart", 0, 1),
-        *(call("ncclSend", t, t + 1, 50) for t in (2, 4)),
-        call("ncclRecv", 6, 7, 10),
-        call("ncclGroupEnd", 10, 20),
-    )
-    assert messages(calls, 15) == [("send_recv", 100, None)]
-
-
-def test_a_group_of_several_collectives_in_one_kernel_tells_none(database):
-    calls = database(
-        call("ncclGroupStart", 0, 1),
-        call("ncclAllReduce", 2, 3, 100),
-        call("ncclAllGather", 4, 5, 100),
-        call("ncclGroupEnd", 10, 20),
-    )
-    assert messages(calls, 15) == [(None, None, None)]
-
-
-def test_another_thread_launches_nothing_of_ours(database):
-    calls = database(call("ncclAllReduce", 10, 20, 4096))
-    assert messages(calls, 15, thread=4) == [(None, None, None)]
+@pytest.mark.parametrize(
+    "inside, expected",
+    [
+        (["ncclSend", "ncclSend", "ncclRecv"], ("send_recv", 200, None)),  # the larger side
+        (["ncclAllReduce", "ncclAllGather"], (None, None, None)),
+    ],
+)
+def test_a_group_in_one_kernel(database, inside, expected):
+    calls = [call(name, 2 + 2 * n, 3 + 2 * n, 100) for n, name in enumerate(inside)]
+    calls = [call("ncclGroupStart", 0, 1), *calls, call("ncclGroupEnd", 10, 20)]
+    assert messages(database(*calls), 15) == [expected]
 
 
 def test_ranks_are_those_in_the_largest_communicator_of_a_device(database):
     other = (6 << 24) + 1
     calls = database(init(3, 8), init(1, 2, comm=9), init(4, 8, device=1), init(7, 8, thread=other))
     assert nccl_ranges.ranks(calls) == {(5, 0): (3, 8), (5, 1): (4, 8), (6, 0): (7, 8)}
-
-
-def test_two_ranks_for_one_device_are_none(database):
-    assert nccl_ranges.ranks(database(init(3, 8), init(4, 8, comm=9))) == {}
+    assert nccl_ranges.ranks(database(init(3, 8), init(4, 8, comm=9))) == {}  # two of one device
 
 
 @pytest.mark.parametrize(
