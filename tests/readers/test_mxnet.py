@@ -128,18 +128,17 @@ def test_stores_communicate_copies_copy_and_waiting_is_no_work(load):
     ]
 
 
-def test_an_end_without_a_beginning_is_counted(load):
-    begin, end = pair(0, "PUSHCOMMUNICATION", 1, 9)
-    table, _, ledger = load([begin, end, end])
+@pytest.mark.parametrize(
+    "wrong, why",
+    [
+        (pair(0, "PUSHCOMMUNICATION", 1, 9)[1:], "an end without a beginning"),
+        (pair(0, "PUSHCOMMUNICATION", 9, 1), "ends before it begins"),
+    ],
+)
+def test_an_end_without_or_before_its_beginning_is_counted(load, wrong, why):
+    table, _, ledger = load(pair(0, "PUSHCOMMUNICATION", 10, 11) + wrong)
     assert len(table) == 1
-    assert [r["n_events"] for r in ledger if r["why"] == "an end without a beginning"] == [1]
-
-
-def test_an_end_before_its_beginning_is_counted(load):
-    events = pair(0, "PUSHCOMMUNICATION", 9, 1) + pair(0, "PUSHCOMMUNICATION", 10, 11)
-    table, _, ledger = load(events)
-    assert len(table) == 1
-    assert [r["n_events"] for r in ledger if r["why"] == "ends before it begins"] == [1]
+    assert [r["n_events"] for r in ledger if r["why"] == why] == [1]
 
 
 def test_only_kernels_leaves_messages(load):

@@ -1,6 +1,8 @@
 """Tables of the OSU micro-benchmarks as their versions print them, written here in small."""
 
+import pandas as pd
 import pytest
+from conftest import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,30 +24,24 @@ def test_sizes_and_latencies_in_seconds():
     assert set(table.op) == {"all_reduce"}
 
 
-def test_the_workers_are_unknown_and_it_is_said():
-    table, problems = read(TITLE + COLUMNS + ROWS, "osu-allreduce-32.out")
-    assert table.n_workers.isna().all() and table.n_nodes.isna().all()
-    (problem,) = problems
-    assert "not say how many workers took part. Set it: table.assign(n_workers=8)" in problem
+RECORD = '{"context":{"taskmap":{"version":1,"map":[[0,%d,8,1]]}}}\n'
 
 
-def test_a_launcher_s_command_says_how_many_workers():
-    text = "mpirun --hostfile h.txt -np 16 /opt/osu_allreduce\n" + TITLE + COLUMNS + ROWS
-    table, problems = read(text, "f")
-    assert set(table.n_workers) == {16} and problems == []
-
-
-def test_a_job_s_record_says_how_many_workers():
-    record = '{"name":"shell.start","context":{"taskmap":{"version":1,"map":[[0,4,8,1]]}}}\n'
-    table, problems = read(TITLE + COLUMNS + ROWS + record, "f")
-    assert set(table.n_workers) == {32} and set(table.n_nodes) == {4}
-    assert "n_workers = 32 on 4 nodes" in problems[0]
-
-
-def test_records_of_two_jobs_leave_the_workers_unknown():
-    record = '{"context":{"taskmap":{"version":1,"map":[[0,%d,8,1]]}}}\n'
-    table, _ = read(TITLE + COLUMNS + ROWS + record % 4 + record % 2, "f")
-    assert table.n_workers.isna().all()
+@pytest.mark.parametrize(
+    "before, after, n_workers, n_nodes, said",
+    [
+        ("", "", pd.NA, pd.NA, ["table.assign(n_workers=8)"]),
+        ("mpirun --hostfile h.txt -np 16 /opt/osu_allreduce\n", "", 16, pd.NA, []),
+        ("", RECORD % 4, 32, 4, ["n_workers = 32 on 4 nodes"]),
+        ("", RECORD % 4 + RECORD % 2, pd.NA, pd.NA, ["table.assign(n_workers=8)"]),
+    ],
+)
+def test_a_launcher_or_one_job_says_how_many_workers(before, after, n_workers, n_nodes, said):
+    table, problems = read(before + TITLE + COLUMNS + ROWS + after, "f")
+    assert (table.n_workers.tolist(), table.n_nodes.tolist()) == ([n_workers] * 2, [n_nodes] * 2)
+    assert [text in problem for text, problem in zip(said, problems, strict=True)] == [True] * len(
+        said
+    )
 
 
 def test_columns_of_the_full_report_are_kept():
@@ -115,20 +111,14 @@ def test_lines_of_launchers_and_libraries_are_no_rows():
     assert len(table) == 2
 
 
-@pytest.mark.parametrize("time", ["0.00", "nan", "inf"])
-def test_a_time_that_is_none_is_left_out_by_its_line(time):
-    table, problems = read(TITLE + COLUMNS + ROWS + f"8   {time}\n", "f")
-    assert len(table) == 2 and "line 5 left out" in problems[0]
-
-
-def test_a_cut_row_is_named():
-    table, problems = read(TITLE + FULL + "4  1.0  1.0  1.0  10\n8  1.0  1.0\n", "f")
-    assert len(table) == 1 and "line 4 left out (expected size, avg latency(us)" in problems[0]
+@pytest.mark.parametrize("row", ["8 0.00 1 1 1", "8 nan 1 1 1", "8 inf 1 1 1", "8 1.0 1.0"])
+def test_a_row_without_its_numbers_is_left_out_by_its_line(row):
+    table, problems = read(f"{TITLE}{FULL}4  1.0  1.0  1.0  10\n{row}\n", "f")
+    assert len(table) == 1 and "line 4 left out" in problems[0]
 
 
 def test_another_text_is_refused_with_its_first_line():
-    with pytest.raises(ValueError, match="f: .*no timed collective.*begins with 'hello'"):
-        read("hello\n", "f")
+    refusal(lambda: read("hello\n", "f"), "f", "hello")
 
 
 @pytest.mark.parametrize("name, n_workers", [("osu-allreduce-32", 256), ("osu-allreduce-4", 32)])
