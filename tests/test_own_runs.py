@@ -174,7 +174,7 @@ def test_a_parameter_edited_by_hand_counts_as_by_papermill(name, executed, by_ha
 @pytest.mark.all
 def test_a_figure_of_your_own_run_is_rebuilt_from_its_receipt(by_hand, own):
     receipt = by_hand(DERIVING).figures / "osf-step.receipt.json"
-    again = rebuild(receipt, RUN=own(DERIVING)["RUN"])
+    again = rebuild(receipt, **{name: own(DERIVING)[name] for name in ("RUN", "SWEEP")})
     assert not again["moved"].any(), again.to_string()
 
 

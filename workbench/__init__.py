@@ -15,7 +15,7 @@ Twelve rooms on seven floors. A room imports only from rooms on lower floors:
        fusion      which gradients share a message, and settings to paste
     1  base        units, tables, checks, spans, progress, Absent
 
-Each room lists what it offers in `__all__`: `from workbench.traces import load_run`.
+Each room above base lists what it offers in `__all__`: `from workbench.traces import load_run`.
 """
 
 from .base.absent import Absent, or_why

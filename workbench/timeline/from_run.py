@@ -135,6 +135,7 @@ def recorded_profile(folder: str | Path) -> Profile:
     Raises ValueError for any other folder, and for a recording that was cut or is damaged.
     """
     folder, found = Path(folder), []
+    require(folder.is_dir(), str(folder), _EXPECTED, found="no such folder")
     try:
         found = unprofiled_iterations(json.loads((folder / "run.json").read_text("utf-8")))
     except (OSError, ValueError, AttributeError):
@@ -149,6 +150,7 @@ def _profile_of(run, sizes) -> Profile:
         "a table with columns name and nbytes (bytes), one row per gradient in backward order"
     )
     instance(pd.DataFrame | None, expected, "Pass table[['name', 'nbytes']]")(sizes, "sizes")
+    require(hasattr(run, "ledger"), "run", "a Run", run, "Pass load_run(path)")
     one_worker_s = one_worker(run).seconds
     folder = Path(str(run.ledger["file"].iloc[0])).parent if len(run.ledger) else Path()
     # run.json is read only with the whole folder, and only one worker's backward never waits

@@ -25,8 +25,7 @@ from ..timeline.scenario import a_scenario, host_launches, latency_alone, second
 from .workloads import enqueued_by
 
 SENSITIVITY = {
-    "parameter": "a price of the link, latency and transfer if it has none, bytes (all "
-    "gradients), backward (forward unchanged), compute (all of T1), buffer (a limit of fusion)",
+    "parameter": "a price of the link, bytes, backward (without forward), compute (T1) or buffer",
     "value": "its value in SI units; 1 for a share of all",
     "elasticity": "% of the scaling factor per % of the parameter",
     "method": "critical bucket, or half to double: ln(SF(2x) / SF(x/2)) / ln 4",
