@@ -480,7 +480,7 @@ PLAN = ["plan", "--profile", "x", "--collectives", "x", "--workers", "2", "--out
         (["collectives", "--tight", "-1", "--out", "x"], "'-1'"),
         (["collectives", "--workers", "2,b", "--out", "x"], "'b'"),
         (["collectives", "--out", "x"], "workers: "),
-        (PLAN, "run.json"),
+        (PLAN, "no such folder"),
     ],
 )
 def test_bad_arguments_give_one_message_and_exit_code_2(arguments, said, capsys):
