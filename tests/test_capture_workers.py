@@ -126,11 +126,9 @@ def test_traces_of_workers_load_whole_with_the_messages_of_the_plan(trained, mes
     sent = collectives(run.events).query("op == 'all_reduce' and iteration >= 0")
     nbytes = ready.groupby("name")["nbytes"].first()
     planned = sorted(int(nbytes[message].sum()) for message in messages)
-    # Two threads of gloo: where ranks begin them in other orders, their rows are not joined.
-    sizes = sent.groupby("iteration")["nbytes"].apply(lambda each: sorted(set(each)))
-    assert sizes.tolist() == [planned] * 3
-    assert set(sent["n_workers"]) == {2}
-    assert sent["n_ranks_seen"].sum() == 3 * len(planned) * 2  # each message of each rank, once
+    # Two threads of gloo take the messages in order, but either may begin first.
+    assert sent.groupby("iteration")["nbytes"].apply(sorted).tolist() == [planned] * 3
+    assert set(sent["n_workers"]) == set(sent["n_ranks_seen"]) == {2}
 
 
 @pytest.mark.slow

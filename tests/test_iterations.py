@@ -137,6 +137,17 @@ def test_a_message_that_one_rank_misses_does_not_shift_the_others(write_trace):
     assert table["transfer_s"].to_numpy() == pytest.approx([60e-6, 50e-6, 50e-6])
 
 
+def test_messages_on_two_threads_are_joined_by_size_in_whatever_order_ranks_begin_them():
+    # rank 0 begins 100 B, then 200 B; rank 1 the other way round; their ends alternate
+    spans = [("comm", 0, 10), ("comm", 1, 13), ("comm", 0, 11), ("comm", 2, 12)]
+    events = events_of(spans).assign(op="all_reduce", nbytes=[100, 200, 200, 100], n_workers=2)
+    table = collectives(events.assign(rank=pd.array([0, 0, 1, 1], "Int64")))
+    assert table["n_ranks_seen"].tolist() == [2, 2]
+    found = table.set_index("nbytes")[["start_s", "end_s", "wait_s", "transfer_s"]]
+    assert found.loc[100].tolist() == [0, 12, 2, 10]
+    assert found.loc[200].tolist() == [0, 13, 1, 12]
+
+
 def test_the_rank_that_comes_last_causes_the_waiting(write_trace):
     ends = (210, 590, 950)  # 50 us after the last arrival
     ranks = [list(zip(starts, ends, strict=True)) for starts in ((100, 500, 900), (160, 540, 890))]

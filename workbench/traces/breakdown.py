@@ -177,11 +177,14 @@ def _impossible(mine: pd.DataFrame) -> bool:
 
 
 def _by_ends(mine: pd.DataFrame) -> np.ndarray:
-    """Return each row's message number: rows of different ranks that end together, of one size."""
+    """Return each row's message number: rows of different ranks that end together, of one size.
+
+    Sizes are paired one by one, since messages on two threads may end in another order per rank.
+    """
     numbers = pd.Series(-1, index=mine.index)
     number, seen, left, size = -1, set(), -np.inf, None
-    ends = mine[["rank", "nbytes", "start_s", "end_s"]].sort_values("end_s", kind="stable")
-    for row in ends.fillna({"nbytes": -1}).itertuples():
+    ends = mine[["rank", "nbytes", "start_s", "end_s"]].fillna({"nbytes": -1})
+    for row in ends.sort_values(["nbytes", "end_s"], kind="stable").itertuples():
         late = row.start_s > left + _LATE_S
         if number < 0 or late or row.rank in seen or row.nbytes != size:
             number, seen, left, size = number + 1, set(), row.end_s, row.nbytes
