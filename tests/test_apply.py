@@ -131,7 +131,7 @@ def test_another_order_than_that_of_the_plan_is_warned_of_once(alone, how):
 @pytest.mark.parametrize("how", ["auto", "ddp", "hooks"])
 def test_the_order_of_the_plan_is_sent_in_silence(alone, how):
     model = apply_plan(wide(), Plan(counts=(2, 2)), NAMES, how=how)
-    with model.no_sync():  # accumulates, which is no other order
+    with model.no_sync():  # accumulates, which does not change the order
         settled(model)
     settled(model)
     assert [set(message) for message in messages_of(model)] == [set(NAMES[:2]), set(NAMES[2:])]

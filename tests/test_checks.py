@@ -66,6 +66,7 @@ def test_one_number_passes_or_is_refused_by_name(value):
     for check, ok in (
         (real("a share", lambda v: 0 <= v < 1), plain and 0 <= value < 1),
         (checks.whole(2), plain and value >= 2 and value == int(value)),
+        (checks.integer(2), type(value) is int and value >= 2),
         (
             checks.one_of(["a", 1, None]),
             value in ("a", 1, None) and not isinstance(value, bool | float),
@@ -130,7 +131,7 @@ def test_a_check_of_no_argument_is_an_error_of_the_author():
 @pytest.mark.parametrize(
     ("value", "text"),
     [(Ring, "the class Ring"), ("a", "'a'"), ("a" * 50, f"{'a' * 40!r} and more"), (None, "None"),
-     (np.True_, "True"), (2.0, "2"), (1 / 3, "0.333333"), ([1], "list"), (len, "len")],
+     (np.True_, "True"), (2.0, "2"), (1 / 3, "0.333333"), ([1], "list"), (len, "len"), (pd.NA, "<NA>")],
 )  # fmt: skip
 def test_values_are_shown_short(value, text):
     assert shown(value) == text

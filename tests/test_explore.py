@@ -92,9 +92,9 @@ def test_links_beyond_the_usual_range_widen_the_slider_and_stay_until_moved(scen
     assert slow["bandwidth"] == pytest.approx(0.008) and slow["workers"] == 48
     free = explored(0.0, 0.0)
     assert free.scenario.all_reduce.link == Link(0.0, 0.0)
-    assert "unbounded bandwidth, 0 us a hop" in status(free)
+    assert "unbounded bandwidth, 0 us per hop" in status(free)
     words = status(explored(0.05, 1 / (20_000 * GBIT)))
-    assert words.endswith("; 20,000 Gbit/s, 50,000 us a hop")  # without an exponent
+    assert words.endswith("; 20,000 Gbit/s, 50,000 us per hop")  # without an exponent
 
 
 def test_a_policy_of_ones_own_is_kept_next_to_the_known(scenario):

@@ -39,7 +39,7 @@ def gradients(sizes, ready=None) -> pd.DataFrame:
 
 
 def v100(model="resnet50", alpha=0.00124, beta=6.2e-10, **fields) -> Scenario:
-    """A public V100 trace on 32 workers over a ring at 25 Gbit/s, 20 us a hop."""
+    """A public V100 trace on 32 workers over a ring at 25 Gbit/s, 20 us per hop."""
     table = pd.read_csv(V100, comment="#").query("model == @model")
     one_worker_s = table["one_worker_s"].iloc[0]
     table = gradients(table["nbytes"].to_list(), table["ready_s"].to_numpy())

@@ -132,6 +132,7 @@ WHATIF = [
     (lambda: catalogue(LINK, LINK, 4, -1.0, 1e-5), "cast_s_per_byte", -1),
     (lambda: catalogue(LINK, LINK, 4, 1e-10, None), "kernel_s", None),
     (lambda: band(PER_GRADIENT, FIT, [2], n_draws=1), "n_draws", 1),
+    (lambda: band(PER_GRADIENT, FIT, [2], n_draws=100.0), "n_draws", 100.0),
     (lambda: band(PER_GRADIENT, FIT, [2], compute_cv=0.3), "compute_cv", 0.3),
     (lambda: band(PER_GRADIENT, FIT, [[2]]), "n_workers", "(1, 1)"),
     (lambda: band(PER_GRADIENT, FIT, [2], level=1), "level", 1),

@@ -5,7 +5,7 @@ Twelve rooms on seven floors. A room imports only from rooms on lower floors:
     7  explore     figures with sliders
        notebooks   parameters of notebooks, their execution, figures rebuilt, pages
     6  figures     draw_*: a table on a Matplotlib Axes; paper() and save()
-    5  validation  predicted beside measured: published runs, the study, your own recording
+    5  validation  predictions compared with published runs, the study, your own recording
        capture     record a run and the price of its messages, apply a plan (needs torch)
     4  whatif      what to change and how sure: compare, headroom, recommend, band, knee
     3  fits        timed messages -> Fit

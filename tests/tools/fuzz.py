@@ -371,7 +371,7 @@ def _check_run(run) -> None:
     assert kept == len(events), f"the ledger says {kept} kept, the table holds {len(events)}"
     assert (ledger["n_events"] >= 0).all(), "negative counts in the ledger"
     start, end = events["start_s"].to_numpy(), events["end_s"].to_numpy()
-    assert np.isfinite(start).all() and np.isfinite(end).all(), "times that are no numbers"
+    assert np.isfinite(start).all() and np.isfinite(end).all(), "times that are not numbers"
     assert (start <= end).all() and (start >= 0).all(), "times before the first or backwards"
     html = run._repr_html_() + ledger._repr_html_() + events._repr_html_()
     assert "<script" not in html.lower() and "<img" not in html.lower(), "HTML from the file"
@@ -400,7 +400,7 @@ def _check_table(table: pd.DataFrame) -> None:
     assert isinstance(table, pd.DataFrame) and len(table), "an empty table and no word of it"
     if "seconds" in table:
         seconds = table["seconds"].to_numpy(float)
-        assert np.isfinite(seconds).all(), "times that are no numbers"
+        assert np.isfinite(seconds).all(), "times that are not numbers"
     assert "<script" not in table._repr_html_().lower()
 
 

@@ -16,7 +16,7 @@ PATHS = re.compile(r'<(?:path|use)\b[^>]*?\s(?:d|x|y)="([^"]*)"')
 
 
 def numbers(text: str) -> list[float]:
-    """Return the numbers of a text in order; hex digests and names with digits are no numbers."""
+    """Return the numbers of a text in order; hex digests and names with digits do not count."""
     found = NUMBER.findall(re.sub(r"<style.*?</style>|<[^>]*>", " ", text, flags=re.S))
     return [float(each.replace(",", "").replace("\N{MINUS SIGN}", "-")) for each in found]
 

@@ -82,6 +82,16 @@ def whole(least: int = 1, do: str = "") -> Callable:
     return real(f"a whole number from {least} up", lambda v: v >= least and v == int(v), do)
 
 
+def integer(least: int = 1) -> Callable:
+    """Return a check for one integer from `least` up; 2.0 is refused."""
+
+    def check(value, name):
+        ok = isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+        require(ok, name, f"a whole number from {least} up", value)
+
+    return check
+
+
 def one_of(options: Iterable, do: str = "") -> Callable:
     """Return a check for one of the options, which may be texts, numbers or None."""
     options = list(options)
@@ -146,6 +156,8 @@ def shown(value) -> str:
         return str(value)
     if isinstance(value, Real):
         return f"{float(value):.6g}"
+    if type(value).__name__ == "NAType":  # of pandas, which this module does without
+        return "<NA>"
     return getattr(value, "__name__", type(value).__name__)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..base.checks import checked, whole
+from ..base.checks import checked, integer
 from ..base.tables import rows_of
 from .folder import Table
 from .machine import machine, origin
@@ -18,7 +18,7 @@ _WARM_UP = 2  # iterations
 _COLUMNS = ("batch", "iteration", *Times._fields[:-1], "seconds")
 
 
-@checked(iterations=whole())
+@checked(iterations=integer())
 def sweep_batches(
     make: Callable[[int], Workload],
     batches: Iterable[int],
@@ -37,7 +37,7 @@ def sweep_batches(
     path, workers = Path(path), current()
     check_alone(workers, "sweep_batches")
     for batch in (batches := list(batches)):
-        whole()(batch, "batches")
+        integer()(batch, "batches")
     before = rows_of(path, _COLUMNS)
     each = before["batch"].astype(int)
     before = before[each.map(each.value_counts()) >= iterations]

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from tqdm.auto import tqdm
 
-from ..base.checks import checked, numbers, one_of, optional, require, whole
+from ..base.checks import checked, integer, numbers, one_of, optional, require
 from ..base.tables import MEASUREMENTS, rows_of
 from ..base.units import KIB, MIB
 from .folder import Folder, Table
@@ -26,7 +26,7 @@ _COLUMNS = (*MEASUREMENTS, "low_s", "high_s", "min_s", "p90_s", "repetitions")
 _ROUND = 10  # repetitions between two checks of the interval
 _MOST = 2000  # repetitions
 _FILE = "collectives.csv"
-_BYTES = whole(4)
+_BYTES = integer(4)
 _UNITS = {
     "collectives.csv": "nbytes in bytes; seconds (median), low_s and high_s (95 % interval of the "
     "median), min_s and p90_s in s, of the slowest worker",
@@ -47,7 +47,7 @@ def _several(values, name: str) -> None:
     largest=_BYTES,
     tight=numbers,
     seconds=numbers,
-    least=whole(),
+    least=integer(),
 )
 def sweep_collectives(
     folder: str | Path,
@@ -112,7 +112,7 @@ def _check(ops: list, counts: list, smallest: int, largest: int, workers: Worker
     for op in ops:
         one_of(OPS)(op, "ops")
     for n in counts:
-        whole(2)(n, "n_workers")
+        integer(2)(n, "n_workers")
         require(n <= workers.n_workers, "n_workers", f"2 to {workers.n_workers}", n)
 
 

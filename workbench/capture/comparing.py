@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..base.checks import above_0, require, shown, whole
+from ..base.checks import above_0, integer, require, shown
 from ..base.tables import rows_of
 from ..fusion import Plan
 from ..timeline import Scenario, predict
@@ -49,7 +49,7 @@ def compared(profile: str | Path, collectives, runs: Iterable[str | Path]) -> pd
         notes, (plan, names) = _notes(run), _sent(run)
         _check_same(run, notes, _notes(profile), profile)
         n_workers = notes.get("world_size")
-        whole(2)(n_workers, f"{run} world_size")
+        integer(2)(n_workers, f"{run} world_size")
         scenario = _as_sent(recorded_scenario(profile, collectives, n_workers), plan, names, run)
         made, seconds = predict(scenario), sorted(_unprofiled_s(run))
         measured_s, (low_s, high_s) = float(pd.Series(seconds).median()), interval(seconds)

@@ -27,7 +27,7 @@ class Planned(nn.Module):
         together at its end
 
     The hooks are removed when this wrapper is dropped; a copy would not have them, so it cannot be
-    copied. Raises ValueError when the parameters are no longer those it was made for.
+    copied. Raises ValueError if the parameters have changed since it was made.
     """
 
     def __init__(

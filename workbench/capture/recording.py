@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ..base.checks import checked, instance, require, whole
+from ..base.checks import checked, instance, integer, require
 from ..base.tables import rows_of
 from .apply import messages_of
 from .folder import Folder, Table
@@ -36,9 +36,9 @@ _UNITS = {
 
 @checked(
     work=instance(Workload, "a workbench.capture.Workload"),
-    iterations=whole(),
-    hooked=whole(0),
-    profiled=whole(0),
+    iterations=integer(),
+    hooked=integer(0),
+    profiled=integer(0),
 )
 def record(
     work: Workload,

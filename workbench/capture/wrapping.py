@@ -7,7 +7,7 @@ from pathlib import Path
 import torch.distributed as dist
 from tqdm.auto import tqdm
 
-from ..base.checks import checked, require, whole
+from ..base.checks import checked, integer, require
 from ..base.tables import rows_of
 from .apply import in_ddp
 from .folder import Table
@@ -21,7 +21,7 @@ _WARM_UP = 3  # iterations; buckets are regrouped after the first
 _COLUMNS = ("iteration", "plain_s", "wrapped_s")
 
 
-@checked(iterations=whole())
+@checked(iterations=integer())
 def time_wrapper(make: Callable[[], Workload], path: str | Path, *, iterations: int = 20) -> Path:
     """Time iterations of one worker with and without DistributedDataParallel, in pairs.
 

@@ -29,7 +29,7 @@ TOOLTIPS = {
 }
 SLIDER_LABELS = {
     "bandwidth": "bandwidth (Gbit/s)",
-    "latency": "latency (us a hop)",
+    "latency": "latency (us per hop)",
     "bucket": "bucket size (MiB)",
 }
 _MOST_GBIT = 1000.0  # position of the slider for an unbounded bandwidth
@@ -51,7 +51,7 @@ def in_one_line(prediction: Prediction) -> str:
 
 def _price(link) -> str:
     speed = f"{in_digits(1 / link.beta / GBIT)} Gbit/s" if link.beta else "unbounded bandwidth"
-    return f"; {speed}, {in_digits(link.alpha / US)} us a hop"
+    return f"; {speed}, {in_digits(link.alpha / US)} us per hop"
 
 
 def has_link(cost) -> bool:

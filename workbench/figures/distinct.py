@@ -1,4 +1,4 @@
-"""What tells the entries of a figure apart: colour, marker, dash, hatch or shape."""
+"""What distinguishes the entries of a figure: colour, marker, dash, hatch or shape."""
 
 import itertools
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ class Look(NamedTuple):
 
 
 def untold(fig: Figure) -> Iterator[tuple[str, str]]:
-    """Yield names of two entries and why not everyone can tell them apart.
+    """Yield names of two entries and why some readers cannot distinguish them.
 
     Compared are the entries of one legend, and the labelled artists of an axes without a legend,
     unless a text there is their label.

@@ -23,7 +23,7 @@ GOLDEN = 2 / (1 + 5**0.5)
 TEX_PT = 72.27  # TeX's points per inch, in which classes give their widths
 
 # One meaning per colour, in every figure. Hues follow Okabe and Ito's colour-blind safe palette;
-# lightness differs by 10 L* or more from one to the next, so that grey print tells them apart.
+# lightness differs by 10 L* or more from one to the next, so that they differ in grey print.
 COLOURS = {
     "compute": "#0A3D62",
     "exposed": "#C44E00",

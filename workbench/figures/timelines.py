@@ -143,7 +143,7 @@ def draw_scaling(
     Parameters
     ----------
     table : n_workers, scaling_factor and the column `label`, if given
-    label : column that tells curves apart; its values get short names in the legend
+    label : column that names the curves; its values get short names in the legend
         ("DDP buckets", "Ring 10 Gbit/s")
     measured : n_workers and scaling_factor of real runs, drawn as crosses
     fitted_to : most workers that the costs were fitted to; more are marked as extrapolated

@@ -36,7 +36,7 @@ def draw_parity(
     """Draw each cell's prediction against its measurement; on the line they agree.
 
     table : VALIDATION of one quantity
-    by : the column that tells marks apart
+    by : the column that groups marks by colour and shape
     within : relative error of the band; the default is the largest in the paper's abstract
     up_to : upper end of both axes, for panels to be compared; by default from the table
     """

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from ..base.checks import checked, instance, numbers, require, whole
+from ..base.checks import checked, instance, integer, numbers, require
 from ..base.units import format_bytes
 from ..costs import Cost, Interpolated, Piecewise
 from .estimates import points_of
@@ -51,7 +51,7 @@ def _short(nbytes: float) -> str:
 
 
 @checked(
-    n=whole(0),
+    n=integer(0),
     rng=instance(np.random.Generator, "a NumPy Generator", "Write np.random.default_rng(0)"),
 )
 def drawn_costs(fit, n: int, rng: np.random.Generator) -> list[Cost]:

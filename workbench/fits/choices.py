@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from ..base.checks import checked, one_of, optional, refuse, require, whole
+from ..base.checks import checked, integer, one_of, optional, refuse, require
 from ..base.progress import bar
 from ..costs import (
     Affine,
@@ -35,7 +35,7 @@ def _a_refittable(fit, name: str):
     require(ok, name, "a fit from fit_collective", fit)
 
 
-@checked(fit=_a_refittable, folds=optional(whole(2)))
+@checked(fit=_a_refittable, folds=optional(integer(2)))
 def held_out(fit: Fit, leave: str = "nbytes", folds: int | None = None) -> pd.DataFrame:
     """Return the errors at rows that the fit has not seen: refitted without them, fold by fold.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from ..base.checks import checked, numbers, require, whole
+from ..base.checks import checked, integer, numbers, require
 from ..base.tables import check
 from ..costs import Interpolated
 from .bands import together
@@ -15,7 +15,7 @@ from .regression import Fit
 _MOST_SIZES = 24  # sizes offered by default
 
 
-@checked(fit=a_fit, n=whole(), level=a_level)
+@checked(fit=a_fit, n=integer(), level=a_level)
 def next_measurement(
     fit: Fit, target, candidates=None, n: int = 1, level: float = 0.95
 ) -> pd.DataFrame:

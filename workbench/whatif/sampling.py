@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ..base.checks import checked, optional, real, require, whole
+from ..base.checks import checked, integer, optional, real, require
 from ..costs import LinkCost, NodesCost
 from ..costs.adjusted import around
 from ..fusion import fuse
@@ -20,7 +20,7 @@ from .workloads import enqueued_by
 _CV = real("a number from 0 to below 0.3", lambda v: 0 <= v < 0.3, "2 % is 0.02")
 
 
-@checked(n_draws=whole(2, "Write 1000"), compute_cv=optional(_CV))
+@checked(n_draws=integer(2), compute_cv=optional(_CV))
 class Draws:
     """Scaling factors of draws of the link and of compute, by number of workers."""
 
@@ -28,7 +28,7 @@ class Draws:
         refuse_fit(scenario, fit, "band")
         rng = np.random.default_rng(20220425) if rng is None else rng
         self.scenario = replace(scenario, all_reduce=around(scenario.all_reduce, fit.model))
-        self.costs = fit.draws(int(n_draws), rng)
+        self.costs = fit.draws(n_draws, rng)
         self.drawn = _Drawn(self.costs)
         self.table = fuse(scenario.gradients, scenario.fusion)
         self.factors, self.ready = _compute_draws(scenario.gradients, n_draws, rng, compute_cv)

@@ -49,10 +49,10 @@ def added(patterns: Patterns) -> Iterator[None]:
 
 
 def compiled(patterns: Mapping[str, str] | None) -> Patterns:
-    """{regular expression: collective} as `added` takes it: found anywhere in a name, as in re.
+    """Return {regular expression: collective}, compiled; an expression may match within a name.
 
-    A collective may be written as libraries write it; "" says that the kernel communicates and
-    leaves it to the launching call what. Raises ValueError for whatever is no such mapping.
+    A collective may be spelt as libraries spell it. "" marks a kernel of communication whose
+    collective the launching call names. Raises ValueError for any other mapping.
     """
     if not isinstance(patterns, Mapping | None):
         raise _no_patterns(patterns)
@@ -63,7 +63,9 @@ def compiled(patterns: Mapping[str, str] | None) -> Patterns:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"patterns: {pattern!r} is no regular expression ({error})") from None
+            raise ValueError(
+                f"patterns: {pattern!r} is not a regular expression ({error})"
+            ) from None
         if name and not _known(name):
             expected = ", ".join(_OPS)
             raise ValueError(f"patterns: {pattern!r}: expected one of {expected}, got {name!r}")
